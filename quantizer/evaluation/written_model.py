@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +122,8 @@ def _loadable(file: Path) -> str | bytes:
 
 # Smoke run: one run of a model that was just written, on generated inputs --------------------------------
 
-SIZES = (1, 8, 64)
-"""Sizes that are tried for free dimensions, one after the other. The first of an input, the batch, is 1."""
-
-
-SIZE_WITHOUT_PROFILE = 8
-"""Size of the free dimensions of an input that the profile does not have, beside inputs that it has."""
-
+FREE_SIZE = 8
+"""Size of the free dimensions of an input that the profile does not have; the batch is 1."""
 
 _NUMPY: Mapping[str, np.dtype[Any]] = {
     **{"float16": np.dtype("float16"), "float": np.dtype("float32"), "double": np.dtype("float64")},
@@ -139,93 +132,60 @@ _NUMPY: Mapping[str, np.dtype[Any]] = {
 }
 
 
-SmokeInputs = dict[str, Any]
-"""Arrays by input name."""
-
-
-@dataclass(frozen=True)
-class _Input:
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-
-    @property
-    def free(self) -> int:
-        """How many dimensions after the batch are free."""
-        return self.shape[1:].count(None)
-
-    def size(self, elements: float) -> int:
-        """Return the size of each free dimension that gives a row the profiled number of elements."""
-        fixed = math.prod(dim for dim in self.shape if dim)
-        return max(1, round((elements / fixed) ** (1.0 / self.free))) if self.free else 1
-
-    def array(self, size: int, integer: int) -> Any:
-        """Return float values between -1 and 1, or the same integer everywhere."""
-        dims = [dim if dim is not None else (size if place else 1) for place, dim in enumerate(self.shape)]
-        if self.dtype.kind == "f":
-            return np.random.default_rng(0).uniform(-1.0, 1.0, dims).astype(self.dtype)
-        return np.full(dims, integer, self.dtype)
-
-
 def smoke_run(
     session: ort.InferenceSession,
     original: Callable[[], ort.InferenceSession],
     name: str,
     elements: Mapping[str, float],
 ) -> Finding | None:
-    """Run a model once; return a finding if the original model runs on no generated input either.
+    """Run a model once; return a finding if the original model does not run on the generated inputs either.
 
     Raises ModelError if the original model runs where this one fails. `elements` counts those of a sample in
     each input.
     """
-    failures: list[tuple[SmokeInputs, str]] = []
-    for inputs in _generated_inputs(session, elements):
-        message = _run_error(session, inputs)
-        if not message:
-            return None
-        failures.append((inputs, message))
-    if not failures:
+    inputs = _generated_inputs(session, elements)
+    if inputs is None:
         return NOT_RUN
-    float_session = original()
-    for inputs, message in failures:
-        if not _run_error(float_session, inputs):
-            raise ModelError(
-                f"{name}: onnxruntime runs the float model and not this one: {message}; "
-                "keep the node that it names float with --keep-float, or choose another form"
-            )
-    return NOT_RUN
+    message = _run_error(session, inputs)
+    if not message:
+        return None
+    if _run_error(original(), inputs):
+        return NOT_RUN
+    raise ModelError(
+        f"{name}: onnxruntime runs the float model and not this one: {message}; "
+        "keep the node that it names float with --keep-float, or choose another form"
+    )
 
 
-def _run_error(session: ort.InferenceSession, inputs: SmokeInputs) -> str:
+def _run_error(session: ort.InferenceSession, inputs: Mapping[str, Any]) -> str:
     """Return why a run fails, "" when it does not."""
     options = ort.RunOptions()
     options.log_severity_level = 4
     try:
-        session.run(None, inputs, options)
+        session.run(None, dict(inputs), options)
     except RUNTIME_ERRORS as error:
         return first_line(error)
     return ""
 
 
-def _generated_inputs(session: ort.InferenceSession, elements: Mapping[str, float]) -> Iterator[SmokeInputs]:
-    """Yield inputs to try; none for a model that has an input of another type than `_NUMPY` lists."""
-    inputs = []
+def _generated_inputs(session: ort.InferenceSession, elements: Mapping[str, float]) -> dict[str, Any] | None:
+    """Return floats between -1 and 1 and integers of 1 for each input; None if one cannot be made up."""
+    arrays = {}
     for value in session.get_inputs():
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
         if dtype is None or value.shape is None:
-            return
-        shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
-        inputs.append(_Input(value.name, dtype, shape))
-    # Sizes of the free dimensions, by input: those of the profile first, then `SIZES`.
-    free = [i for i in inputs if i.free]
-    sizes = [dict.fromkeys((i.name for i in inputs), size) for size in (SIZES if free else SIZES[:1])]
-    if any(i.name in elements for i in free):
-        profiled = {
-            i.name: i.size(elements[i.name]) if i.name in elements else SIZE_WITHOUT_PROFILE for i in inputs
-        }
-        sizes.insert(0, profiled)
-    integers = (1, 0) if any(i.dtype.kind in "iu" for i in inputs) else (1,)
-    for size, integer in product(sizes, integers):
+            return None
+        shape = [dim if isinstance(dim, int) else None for dim in value.shape]
+        free, size = shape[1:].count(None), FREE_SIZE
+        if free and value.name in elements:  # the size that gives a row the profiled number of elements
+            fixed = math.prod(dim for dim in shape if dim)
+            size = max(1, round((elements[value.name] / fixed) ** (1.0 / free)))
+        dims = [dim if dim is not None else (size if place else 1) for place, dim in enumerate(shape)]
         # An input that does not fit into memory, or has more than numpy's 64 dimensions, cannot be tried.
-        with suppress(MemoryError, ValueError):
-            yield {i.name: i.array(size[i.name], integer) for i in inputs}
+        try:
+            is_float = dtype.kind == "f"
+            values = np.random.default_rng(0).uniform(-1.0, 1.0, dims) if is_float else np.ones(dims)
+        except (MemoryError, ValueError):
+            return None
+        arrays[value.name] = values.astype(dtype)
+    return arrays

@@ -21,7 +21,7 @@ ANY = "net (float[N, C, H, W] x) => (float[M, K] y) { y = Flatten(x) }"
 ROWS_OF_96 = "net (float[N, T] x) => (float[M, 96] y) <int64[2] s = {-1, 96}> { y = Reshape(x, s) }"
 PICTURES = """net (float[N, 3, H, W] x) => (float[M, 3, 24, 24] y)
 <int64[4] s = {-1, 3, 24, 24}> { y = Reshape(x, s) }"""
-LOOKUP = "net (int64[N] i) => (float[N] y) <float[1] w = {5}> { y = Gather(w, i) }"
+LOOKUP = "net (int64[N] i) => (float[N] y) <float[2] w = {5, 6}> { y = Gather(w, i) }"
 DEEP = f"net (float[{', '.join('1' * 70)}] x) => (float[1] y) <int64[1] s = {{1}}> {{ y = Reshape(x, s) }}"
 TEXTS = "net (string[N] x) => (string[N] y) { y = Identity(x) }"
 
