@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import CodeType
 from typing import TypeAlias
 
 import numpy as np
@@ -62,21 +61,11 @@ def user_metric(metric: str | MetricFunction) -> Metric:
 
 
 def _code(function: Callable[..., object]) -> bytes:
-    """Return the source of the module that a function is defined in, or else its compiled code."""
+    """Return the source of the module that a function is defined in, or else its name."""
     defined = inspect.unwrap(function)
     if isinstance(defined, partial):
         return _code(defined.func) + repr((defined.args, defined.keywords)).encode()
     kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
     with suppress(OSError, TypeError):
         return Path(inspect.getfile(kind)).read_bytes()
-    source = ""
-    with suppress(OSError, TypeError):  # Python 3.13 takes `python -c` for the source of eval
-        source = inspect.getsource(kind)
-    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)), source)).encode()
-
-
-def _instructions(code: object) -> object:
-    """Return the instructions of a compiled function, or anything else unchanged."""
-    if not isinstance(code, CodeType):
-        return code
-    return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])
+    return kind.__qualname__.encode()
