@@ -15,7 +15,7 @@ import click
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Severity, listed, of_severity
 from ...profiles.base.output_files import write_atomically
-from ...profiles.base.presentation import counted, decibels, size_text
+from ...profiles.base.presentation import counted, decibels
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.cost import Cost
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
@@ -204,9 +204,6 @@ NAMED_SAMPLES = 3
 LISTED_OUTPUTS = 3
 """Outputs that are listed without --verbose, those with the lowest SQNR, states last; JSON has all."""
 
-MEMORY_TOKENS = 1024
-"""Tokens for which the memory of weights and state is printed."""
-
 
 def evaluation_json(result: Evaluation) -> str:
     """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
@@ -294,10 +291,3 @@ def _task_lines(result: Evaluation) -> Iterator[str]:
         )
     if result.tokens is not None:
         yield f"tokens     {result.tokens.text}"
-    if (memory := result.state_memory) is not None:
-        floats = size_text(round(result.float_bytes + MEMORY_TOKENS * memory.float_bytes))
-        quantized = size_text(round(result.quantized_bytes + MEMORY_TOKENS * memory.quantized_bytes))
-        yield (
-            f"memory     of weights and state at {MEMORY_TOKENS} tokens: {floats} float, {quantized} "
-            f"quantized; {memory.quantized_bytes:.0f} bytes of state a token"
-        )

@@ -70,7 +70,7 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
-from .tokens import StateMemory, Texts, TokenAgreement, TokenSpeed, token_speed
+from .tokens import Texts, TokenAgreement, TokenSpeed, token_speed
 
 WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
 """Ranks samples and keeps excerpts of them."""
@@ -135,7 +135,6 @@ class Evaluation(Presented):
             limits. Not in JSON.
         digests: of the rows of each sample (`sample_digests`); not in JSON.
         sequences: number of the sequence of each sample, where they are steps of sequences; not in JSON.
-        state_memory: what the state takes for each token; None where it does not grow with a text.
     """
 
     float_model: str
@@ -160,7 +159,6 @@ class Evaluation(Presented):
     subject: Subject | None = None
     tokens: TokenAgreement | None = None
     token_speeds: tuple[TokenSpeed, ...] = ()
-    state_memory: StateMemory | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
@@ -264,22 +262,19 @@ class Pair:
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
-    def runs(self, source: Samples) -> Iterator[tuple[Sample, Inputs, Inputs, Inputs]]:
-        """Yield samples, outputs of both models, and the inputs of the quantized one.
+    def runs(self, source: Samples) -> Iterator[tuple[Sample, Inputs, Inputs]]:
+        """Yield samples, and the outputs of both models.
 
-        Where a state goes from step to step, it gets its own: what it lost adds up, as in use.
+        If a state goes from step to step, the quantized one gets its own: what it lost adds up, as in use.
         """
-        taken: Inputs = {}
 
         def run_quantized(sample: Sample) -> Inputs:
-            nonlocal taken
-            taken = sample.arrays
-            return self.run_quantized(taken, sample.name)
+            return self.run_quantized(sample.arrays, sample.name)
 
         samples, again = tee(source)
         quantized = runs_with_own_state(again, source.state, run_quantized)
         for sample in samples:
-            yield sample, self.run_float(sample.arrays, sample.name), next(quantized), taken
+            yield sample, self.run_float(sample.arrays, sample.name), next(quantized)
 
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
         """Return functions that run both models on a sample by number, to be timed, with integers as a
@@ -462,13 +457,11 @@ def evaluate(
     texts = Texts(max_timed)
 
     before: Sample | None = None
-    for samples, (sample, float_values, quantized_values, taken) in enumerate(pair.runs(source), 1):
+    for samples, (sample, float_values, quantized_values) in enumerate(pair.runs(source), 1):
         sequence_of.append((sequence_of[-1] if sequence_of else -1) + (not follows(sample, before)))
         before = sample
         if source.state and (sample.next_tokens is not None or texts.is_begun):
-            _, (stored,) = as_programs_run(pair.quantized_session, [taken])
-            states = [[inputs[name] for name in source.state] for inputs in (sample.arrays, stored)]
-            texts.add(sample, float_values[output], quantized_values[output], states)
+            texts.add(sample, float_values[output], quantized_values[output])
         true_classes: dict[str, npt.NDArray[np.int64]] = {}
         if scoring is not None:
             true = scoring.add(sample, float_values, quantized_values)
@@ -569,7 +562,6 @@ def evaluate(
         ),
         tokens=texts.agreement(),
         token_speeds=token_speeds,
-        state_memory=texts.memory(),
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         grades=grades,

@@ -1,4 +1,4 @@
-"""Language models in the user's unit: greedy tokens that stay the same, tokens a second, memory of states."""
+"""Language models in the user's unit: greedy tokens that stay the same, tokens a second."""
 
 from __future__ import annotations
 
@@ -79,18 +79,6 @@ class TokenSpeed:
         )
 
 
-@dataclass(frozen=True)
-class StateMemory:
-    """The memory that the state of a text takes, besides the weights.
-
-    Attributes:
-        float_bytes, quantized_bytes: for each token, of both models.
-    """
-
-    float_bytes: float
-    quantized_bytes: float
-
-
 class Texts:
     """Texts through both models, step by step, each with its answer."""
 
@@ -99,7 +87,6 @@ class Texts:
         self._most_timed = most_timed
         self._texts, self._answers = list[list[bool]](), list[list[bool]]()  # whether tokens are the same
         self._tokens = 0  # of the sequence so far
-        self._bytes = (0.0, 0.0)  # of both states for each token, the largest
         self.timed: dict[str, list[tuple[Sample, int]]] = {"prompt": [], "answer": []}  # with tokens before
 
     @property
@@ -107,14 +94,8 @@ class Texts:
         """Whether there is a text, which the next step may answer."""
         return bool(self._texts and self._texts[-1])
 
-    def add(
-        self,
-        sample: Sample,
-        floats: npt.NDArray[Any],
-        quantized: npt.NDArray[Any],
-        states: Sequence[Sequence[npt.NDArray[Any]]],
-    ) -> None:
-        """Take a step; scores are [..., positions, tokens], `states` the arrays that both models were fed."""
+    def add(self, sample: Sample, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> None:
+        """Take a step; scores are [..., positions, tokens]."""
         if not sample.step or not self._texts:
             self._tokens = 0
             self._texts.append([])
@@ -127,9 +108,6 @@ class Texts:
             self._texts[-1] += same
         else:
             self._answers[-1] = (self._answers[-1] or self._texts[-1][-1:]) + same
-        if self._tokens:
-            of_float, of_quantized = (sum(array.nbytes for array in state) / self._tokens for state in states)
-            self._bytes = max(self._bytes[0], of_float), max(self._bytes[1], of_quantized)
         self._tokens += new_tokens(sample)
 
     def agreement(self) -> TokenAgreement | None:
@@ -141,10 +119,6 @@ class Texts:
         firsts = tuple(same.index(False) + 1 for same in sequences if not all(same))
         same, total = sum(map(sum, sequences)), sum(map(len, sequences))
         return TokenAgreement(bool(answers), same, total, len(sequences), firsts)
-
-    def memory(self) -> StateMemory | None:
-        """Return the memory of the state for each token, or None if it does not grow with them."""
-        return StateMemory(*self._bytes) if self._bytes[0] else None
 
 
 def new_tokens(sample: Sample) -> int:

@@ -125,7 +125,6 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "subject",
         "tokens",
         "token_speeds",
-        "state_memory",
         "rows",
         "verdict",
         "plan",

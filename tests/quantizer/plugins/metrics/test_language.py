@@ -1,4 +1,4 @@
-"""Language models in the user's unit: perplexity, greedy tokens, tokens a second, memory of the cache."""
+"""Language models in the user's unit: perplexity, greedy tokens, tokens a second, the cache."""
 
 from __future__ import annotations
 
@@ -193,19 +193,17 @@ def test_an_answer_differs_first_where_the_quantized_model_alone_would_leave_it(
     assert firsts
 
 
-def test_speed_and_memory_are_told_for_tokens(folder: Path) -> None:
+def test_speed_is_told_for_tokens(folder: Path) -> None:
     latency = LatencySettings(rounds=2, seconds=0.1, samples=2)
     found = compared(folder, "prompt: 6\ndecode: 2", latency=latency)
     prompt, answer = found.token_speeds
     assert (prompt.of, prompt.tokens, prompt.past) == ("prompt", 6, 0)
     assert (answer.of, answer.tokens, answer.past) == ("answer", 1, 6.5)
     assert min(prompt.float_rate, answer.quantized_rate) > 0
-    assert found.state_memory is not None
-    assert found.state_memory.quantized_bytes == 6 * 4  # float32 of one layer
     assert json.dumps(found.to_dict()["tokens"])
 
 
-def test_a_cache_in_int8_takes_a_byte_an_element(folder: Path) -> None:
+def test_a_cache_in_int8_keeps_the_score(folder: Path) -> None:
     path = folder / "recipe.yaml"
     path.write_text("reader: text\ntokenizer: tokenizer.json\nprompt: 3\ndecode: 30\n")
     data = PreprocessedData(str(folder / "lines.txt"), str(path))
@@ -215,8 +213,6 @@ def test_a_cache_in_int8_takes_a_byte_an_element(folder: Path) -> None:
     write_quantized(folder / "float.onnx", profile, folder / "other.onnx", recipe=recipe)
     measuring = EvaluationOptions(latency=None, metric="perplexity")
     found = evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
-    assert found.state_memory is not None
-    assert (found.state_memory.float_bytes, found.state_memory.quantized_bytes) == (6 * 4, 6)
     assert found.score is not None
     assert found.score.quantized_score == pytest.approx(found.score.float_score, rel=0.05)
 
@@ -233,7 +229,7 @@ def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
         (one[[2]], one[[2]], step(1, None)),
         (one[[0]], one[[1]], step(2, None)),
     ):
-        sums.add(sample, floats, others, ({}, {}))
+        sums.add(sample, floats, others)
     found = sums.agreement()
     assert found is not None
     assert (found.same, found.total, found.first_differences) == (2, 3, (3,))
@@ -242,4 +238,3 @@ def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
         "first differences; the earliest 3)"
     )
     assert Texts(0).agreement() is None
-    assert sums.memory() is None
