@@ -8,17 +8,15 @@
     slower     where all miss it: the settings that are left
 
 A plan is kept that meets the target while the best does not, or that meets it with a better objective. The
-best is scored on the held-out samples. Where it misses the target there, it is kept no longer, and the loop
-goes on. The order depends only on what trials return.
+held-out samples are no part of it: they are looked at once, for the plan that is found. The order depends
+only on what trials return.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
-from ...evaluation.metrics.score import Score
 from ...planning.plan_model import PlannedModel
 from ...search.loop import Loop
 from ...search.ranking import RankedNode
@@ -27,11 +25,9 @@ from .trial import Candidate, Trial, TuningRun
 TIE = 0.05  # latencies that differ by less than this fraction count as equal
 
 HALVINGS = 6  # steps in which nodes are left float, each with half the noise of the one before (3 dB)
-LOOKS = 6  # plans that are scored on the held-out samples at most
 
-MET, MISSED_HELD_OUT, MISSED, NONE = 3, 2, 1, 0
-"""How near a trial is to the target: it meets it, on the held-out samples too where it was scored on them; on
-the tuning samples alone; it does not; nothing is quantized, or cannot be run."""
+MET, MISSED, NONE = 2, 1, 0
+"""How near a trial is to the target: it meets it; it does not; nothing is quantized, or cannot be run."""
 
 
 def halvings(ranking: Sequence[RankedNode]) -> tuple[int, ...]:
@@ -50,57 +46,37 @@ def halvings(ranking: Sequence[RankedNode]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class PlanSearch:
-    """The search for a plan, and the scores on the held-out samples."""
+    """The search for a plan."""
 
     run: TuningRun  # makes, runs and measures plans
     bases: Sequence[Candidate]  # settings to start from, those that were asked for first
-    verified: dict[str, Score] = field(default_factory=dict)  # on held-out samples, by digest of the plan
     predictions: dict[str, float | None] = field(default_factory=dict)
     rankings: dict[str, tuple[RankedNode, ...]] = field(default_factory=dict)
 
     def find(self) -> Trial | None:
-        """Return the best trial, which was scored on the held-out samples; None if nothing can be run."""
-        run, best = self.run, Trial(self.bases[0], None, None, 0, None, None)
+        """Return the best trial; None if nothing can be run."""
+        run, first = self.run, Trial(self.bases[0], None, None, 0, None, None)
         loop: Loop[Candidate, PlannedModel, Trial] = Loop(run.make, run.digest, run.judge, run.goes_on)
-        proposers = (self._given, self._as_good, self._halvings, self._slower)
-        looked: list[Trial] = []
-        while len(looked) < LOOKS:
-            best = loop.best(best, proposers, self.keeps)
-            if best.plan_digest in self.verified or not self.near(best):
-                break
-            looked.append(best)
-            self.verified[best.plan_digest] = run.look(best.candidate)
-            if self.near(best) in (MET, MISSED):
-                break
-            best = self._best_of([best, *loop.trials])
-        return self._best_of(looked) if looked else None
+        best = loop.best(first, (self._given, self._as_good, self._halvings, self._slower), self.keeps)
+        return None if self.near(best) == NONE else best
 
     def near(self, trial: Trial) -> int:
         """Return how near a trial is to the target: `MET` and those below it."""
-        max_drop, held_out = self.run.target.max_drop, self.verified.get(trial.plan_digest)
         if trial.score is None or not trial.quantized_nodes:
             return NONE
-        if not trial.meets(max_drop):
-            return MISSED
-        return MET if held_out is None or held_out.drop <= max_drop else MISSED_HELD_OUT
+        return MET if trial.meets(self.run.target.max_drop) else MISSED
 
     def keeps(self, trial: Trial, best: Trial) -> bool:
         """Return whether a trial takes the place of the best one: the rule of the loop."""
         near, before = self.near(trial), self.near(best)
         if near != before or near == NONE:
             return near > before
-        if near == MISSED_HELD_OUT:
-            return self.verified[trial.plan_digest].drop < self.verified[best.plan_digest].drop
         if near == MISSED or trial.value is None or best.value is None:
             return (trial.drop, trial.noise) < (best.drop, best.noise)
         tie = TIE if self.run.target.optimised == "latency" else 0.0  # of what is measured
         if trial.value != best.value or tie:
             return trial.value > best.value * (1.0 + tie)
         return trial.noise < best.noise
-
-    def _best_of(self, trials: Sequence[Trial]) -> Trial:
-        """Return the trial that the rule leaves, of at least one."""
-        return reduce(lambda best, trial: trial if self.keeps(trial, best) else best, trials)
 
     # Proposers.
 
@@ -163,5 +139,5 @@ class PlanSearch:
                 yield candidate
 
     def _is_met(self, *trials: Trial) -> bool:
-        """Return whether a trial meets the target, as far as is known."""
+        """Return whether a trial meets the target."""
         return any(self.near(trial) == MET for trial in trials)

@@ -6,7 +6,7 @@
 3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
    One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
    A plan that was predicted to save too little as a whole is one of them.
-4. Where float is faster still, the whole model is left in float: with int8 weights, where these cost no time.
+4. Where float is faster still, the whole model is left in float.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ...lowering.lower import lower
 from ...lowering.lowered import WrittenNames
 from ...model.saving import save_model
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import QuantPlan
 from ...plan.provenance import plan_digest
 from ...plan.reasons import ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
-from ...planning.plan_model import PlannedModel, model_facts, plan_from
+from ...planning.plan_model import PlannedModel, plan_from
 from ...search.loop import Loop, Trial
 from ...search.node_costs import (
     TimedNodes,
@@ -48,13 +48,9 @@ from ...search.node_costs import (
 )
 from ...search.options import SpeedCheckOptions
 from ...search.speed import SpeedCheck
-from ...targets.loading import weight_only_settings, with_settings
 from ...targets.machine import is_of_machine
 
 MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
-
-NOT_SLOWER = 0.97
-"""Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
 
 
 def check_speed(
@@ -232,31 +228,17 @@ ALTERNATIVES = (predicted_to_save_too_little, slower_regions)
 
 
 def _left_float(bench: _Bench, check: SpeedCheck, known: Known) -> tuple[PlannedModel, SpeedCheck]:
-    """Return the model in float, with int8 weights where it is as fast with them."""
-    facts, sentence = bench.facts, "the whole model is left in float"
-    planned: PlannedModel | None = None
-    recipe = replace(facts.recipe, config=facts.config)
-    if (settings := weight_only_settings(recipe)) is not None:
-        recipe = with_settings(recipe, settings, "weights")
-        planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.findings))
-        after = bench.compared(bench.float_path, bench.written(planned))
-        is_float = all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values())
-        if after.speedup >= NOT_SLOWER and not is_float:
-            sentence += f", with {recipe.config.weight_type} weights"
-        else:
-            planned = None
-    if planned is None:
-        reason = because(
-            ReasonCode.SLOWER_IN_INT8,
-            int8_ms=check.after.quantized_ms,
-            float_ms=check.after.float_ms,
-            region=", the whole model",
-        )
-        nodes = {node.name: reason for node in facts.prepared.graph.nodes}
-        # Unfit nodes have no int8 weights either.
-        planned = plan_from(facts, replace(known, unfit=nodes))
-        after = bench.compared(bench.float_path, bench.written(planned))
-    lost = f"{sentence}: int8 was {times_as_fast(check.after.speedup)} as float"
+    """Return the model in float."""
+    reason = because(
+        ReasonCode.SLOWER_IN_INT8,
+        int8_ms=check.after.quantized_ms,
+        float_ms=check.after.float_ms,
+        region=", the whole model",
+    )
+    nodes = {node.name: reason for node in bench.facts.prepared.graph.nodes}
+    planned = plan_from(bench.facts, replace(known, unfit=nodes))  # unfit nodes have no int8 weights either
+    after = bench.compared(bench.float_path, bench.written(planned))
+    lost = f"the whole model is left in float: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
 
 

@@ -424,12 +424,7 @@ def _search(
     run = TuningRun(
         *(file.path, prepared, profile, planned_recipe, target, session, split, deadline, after_trial)
     )
-    search = PlanSearch(run, bases_of(recipe, profile))
-    best = search.find()
-    if len(search.verified) > 1:
-        sentence = f"the held-out samples decided between {len(search.verified)} plans"
-        figures = {"plans": len(search.verified)}
-        overlaps = (*overlaps, Finding(Code.CHOSEN_ON_HELD_OUT, sentence, figures=figures))
+    best = PlanSearch(run, bases_of(recipe, profile)).find()
     result = TuneResult(
         model=prepared.identity.file,
         metric=metric.title,
@@ -440,7 +435,7 @@ def _search(
         trials=tuple(run.trials),
         finished=run.finished,
         chosen=None if best is None else run.trials.index(best),
-        holdout=None if best is None else search.verified[best.plan_digest],
+        holdout=None if best is None else run.look(best.candidate),
         float_bytes=file.bytes,
         quantized_bytes=None,
         seconds=time.monotonic() - begin,

@@ -79,8 +79,7 @@ def command(
     minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
 
     Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
-    Where held-out samples miss it, other plans are scored on them: that is a second look at the same samples,
-    and no proof. A missed target ends with 1, and OUT.onnx is not written.
+    A target that is missed, there or on the tuning samples, ends with 1, and OUT.onnx is not written.
 
     \b
     Example:

@@ -177,18 +177,6 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
     assert {entry.kind for entry in changed.nodes.values()} == {Kind.FLOAT}
 
 
-def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
-    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = first_plan(facts)
-    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
-    machine.weights = 1.0
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: Costs({}, machine.floats, {}, ()))
-    changed, found = checked(facts)
-    assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
-    assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
-
-
 @pytest.mark.parametrize("keeps", [True, False])
 def test_without_samples_those_of_the_profile_are_timed_or_random_ones(
     facts: PlanningFacts, *, keeps: bool
