@@ -283,7 +283,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "sensitivity": Document(
         "compare-layers --rank --json",
         _of_plugin("quantizer.plugins.tune.node_noise", "Sensitivities"),
-        1,
+        2,
     ),
     "tuning": Document(
         "tune --json",

@@ -110,7 +110,7 @@ def command(
         with progress("measuring"):
             ranking = sensitivity(model, profile, quantized=quantized, data=data, **given)
         if as_json:
-            echo(document("sensitivity", 1, replace(ranking, nodes=ranking.nodes[:worst])))
+            echo(document("sensitivity", 2, replace(ranking, nodes=ranking.nodes[:worst])))
         else:
             echo(ranking_text(ranking, model, worst))
         return

@@ -125,6 +125,7 @@ def test_every_function_with_data_takes_a_recipe(
     profile: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got = []
+    plan = qprof.quantize(MODEL, profile).plan
 
     def stand_in(*arguments: Any, **options: Any) -> None:
         given = (*arguments, *options.values())
@@ -146,7 +147,7 @@ def test_every_function_with_data_takes_a_recipe(
         lambda: qprof.quantize(MODEL, profile, data="a", **recipe),
         lambda: qprof.evaluate(MODEL, MODEL, "a", **recipe),
         lambda: qprof.compare_layers(MODEL, MODEL, "a", **recipe),
-        lambda: qprof.sensitivity(MODEL, profile, "a", **recipe),
+        lambda: qprof.sensitivity(MODEL, profile, "a", plan=plan, **recipe),
         lambda: qprof.tune(MODEL, profile, "a", holdout_data="b", **recipe),
     ):
         with pytest.raises(qprof.QprofError, match="enough"):

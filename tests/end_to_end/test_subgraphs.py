@@ -263,8 +263,8 @@ def test_sensitivity_ranks_the_nodes_of_the_plan_that_quantize_writes_those_of_b
     profiled(tmp_path, kind)
     model, profile = tmp_path / "model.onnx", tmp_path / "profile.yaml"
     settings: Any = {"target": "onnxruntime-x86", "cost_model": "off"}
-    ranking = qprof.sensitivity(model, profile, tmp_path / "data", **settings)
     plan = qprof.quantize(model, profile, **settings).plan
+    ranking = qprof.sensitivity(model, profile, tmp_path / "data", plan=plan)
     written = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
     assert written
     assert {name for node in ranking.nodes for name in node.nodes} == written

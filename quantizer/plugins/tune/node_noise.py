@@ -24,7 +24,6 @@ class NodeNoise:
     kind: str  # of the node in the plan
     share: float  # of the noise of all nodes at the output that decides, each quantized alone, 0 to 1
     sqnr: float | None  # in dB, of that output with these nodes alone quantized; None where nothing differs
-    microseconds: float | None  # by which float is predicted to take longer here, conversions included
     is_run: bool = True  # whether they were run by themselves
     sqnr_without: float | None = None  # dB, with these and all before them in float, if that was run
 
@@ -44,7 +43,7 @@ class Sensitivities(Presented):
         enough: the nodes that are to stay float for all outputs to hold; () where they hold, and where those
             that were tried are too few.
         sqnr_of_enough: in dB, of that output then.
-        plan, profile: their files; "" for a new plan, and for none.
+        plan, profile: their files; "" for no profile.
     """
 
     model: str
@@ -74,26 +73,24 @@ class Sensitivities(Presented):
 
     def headline(self) -> str:
         """Return model and plan, how many nodes were ranked on which samples, and the SQNR of them all."""
-        plan = self.plan or "a new plan (give the quantized model for its own)"
         nodes = "node" if len(self.nodes) == 1 else "nodes"
         where = f" at output '{self.output}'" if self.output else ""
         return (
-            f"{self.model}, {plan}: {len(self.nodes)} quantized {nodes}, {self.source}; all quantized: SQNR "
-            f"{decibels(self.sqnr)} dB{where}"
+            f"{self.model}, {self.plan}: {len(self.nodes)} quantized {nodes}, {self.source}; all quantized: "
+            f"SQNR {decibels(self.sqnr)} dB{where}"
         )
 
     def presentation(self) -> Presentation:
         """Return a table of the nodes, in their order; "~" marks those whose noise is estimated."""
         tried = sum(node.sqnr_without is not None for node in self.nodes)
         of_float = ("dB, it and all above float",) if tried else ()
-        header = ("node", "operator", "kind", "noise", "dB, only this int8", *of_float, "saves us")
+        header = ("node", "operator", "kind", "noise", "dB, only this int8", *of_float)
         rows = tuple(
             (
                 *(node.nodes[-1], ", ".join(node.op_types), node.kind),
                 f"{'' if node.is_run else '~'}{100.0 * node.share:.1f} %",
                 f"{'' if node.is_run else '~'}{decibels(node.sqnr)}",
                 *([decibels(node.sqnr_without) if at < tried else ""] if tried else []),
-                "-" if node.microseconds is None else f"{node.microseconds:.0f}",
             )
             for at, node in enumerate(self.nodes)
         )
@@ -114,7 +111,6 @@ def sensitivity_of(
     samples = samples_to_attribute_on(model.path, planned, data, limit, provider=provider, notes=True)
     found = attribute(planned, samples, limits, provider=provider)
     op_types = {name_of(node): node.op_type for node in planned.model.graph.all_nodes()}
-    timed = planned.facts is not None and planned.facts.cost_model is not None
     without = [noises[found.output].sqnr if found.output in noises else None for noises in found.kept]
     without += [None] * (len(found.nodes) - len(without))
     return Sensitivities(
@@ -128,7 +124,6 @@ def sensitivity_of(
                 kind=planned.plan.nodes[node.name].kind.value,
                 share=share,
                 sqnr=node.noises[found.output].sqnr if found.output in node.noises else None,
-                microseconds=node.microseconds if timed else None,
                 is_run=node.is_run,
                 sqnr_without=sqnr_without,
             )

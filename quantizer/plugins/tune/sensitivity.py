@@ -6,25 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from ....profiles.base.arguments import checks_arguments
-from ....profiles.base.errors import ConfigError, DataError, PlanError
-from ....profiles.base.output_files import temporary_folder
+from ....profiles.base.errors import DataError, PlanError
 from ....profiles.runtime.providers import check_provider
 from ....profiles.samples.objects import DataLike, DataSource
-from ...api.from_profile import check_samples_of, write_quantized
-from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
+from ...api.from_profile import check_samples_of
+from ...api.keywords import with_keywords
 from ...api.made_from import made_from
 from ...api.options import Judge
 from ...api.results import QuantizedLike, quantized_file
 from ...api.sources import samples_of
 from ...model.files import ModelLike
-from ...model.folders import quantized_name
 from ...noise.output_limits import noise_limits
 from ...plan.documents import read_with_samples
 from ...plan.store import PlanLike, plan_name, read_plan
-from ...planning.plan_model import PlannedModel, check_without_samples, open_plan
+from ...planning.plan_model import PlannedModel, open_plan
 from ...prepare.prepare import ModelFile, ProfileLike, opened, profile_name
 from ...search.closed_loop import CHECK_SAMPLES
-from ...targets.loading import load_recipe
 from .node_noise import Sensitivities, sensitivity_of
 
 OF_RANKING = frozenset({"limit", "provider", "transform", "preprocess"})
@@ -39,52 +36,38 @@ def sensitivity(
     *,
     quantized: QuantizedLike | None = None,
     plan: PlanLike | None = None,
-    config: ConfigLike | None = None,
     judge: Judge | None = None,
     **keywords: Any,
 ) -> Sensitivities:
-    """Measure the noise that each quantized node adds at the outputs, and rank the nodes.
-
-    Of a quantized model it is its own plan that is measured. With a profile alone it is a new one, the very
-    one that `quantize` writes, run on the profile's check samples.
+    """Measure the noise that each quantized node of a plan adds at the outputs, and rank the nodes.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        profile: path or object; not needed with a plan and samples.
+        profile: path or object; its noise limits decide where outputs hold.
         data: samples, as in `profile`; by default 8, or 256 steps of sequences, drawn from all of them, which
             are held in memory. None for the check samples of the profile.
         quantized: path, model, or the result of `quantize`: its plan and profile, which the result
             holds or which lie beside it, are taken where none are given.
-        plan: path or object: the plan to measure instead of the one that the settings give.
-        config: as in `quantize`.
+        plan: path or object: the plan to measure.
         judge: how samples are read and the model is run; labels, metric and limits are for `evaluate`.
-        keywords: settings as in `quantize`, and of `Judge` `limit`, `provider`, `transform`, `preprocess`.
+        keywords: of `Judge` `limit`, `provider`, `transform`, `preprocess`.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    settings, others = split_settings(keywords)
-    judge = with_keywords("sensitivity", judge or Judge(), others, only=OF_RANKING, besides=SETTINGS)
+    judge = with_keywords("sensitivity", judge or Judge(), keywords, only=OF_RANKING)
     provider = check_provider(judge.provider)
     with opened(model) as file:
         source = None if data is None else samples_of(data, judge.transform, judge.preprocess)
-        recipe = recipe_of(config, settings)
-        limits = None
         if quantized is not None:
             plan, profile = _made_from(file, quantized, plan, profile)
-        if plan is not None and recipe is not None and recipe.given:
-            raise ConfigError(f"{min(recipe.given)}: a plan holds its own settings; leave one of them out")
-        if plan is not None:
-            planned = open_plan(file.prepared, read_plan(plan), plan_name(plan))
-        elif profile is not None:
-            recipe = recipe or load_recipe()
-            check_without_samples(recipe.config)
-            with temporary_folder() as folder:  # the very plan that quantize writes, run on check samples
-                written = write_quantized(file, profile, folder / quantized_name(file.name), recipe=recipe)
-            planned = replace(written.planned, facts=written.facts)
-        else:
-            raise PlanError(f"{file}: a profile or a plan is needed; make a profile with qprof dump-profile")
+        if plan is None:
+            raise PlanError(
+                f"{file}: a plan is needed; give the quantized model, or its plan ('qprof quantize')"
+            )
+        planned = open_plan(file.prepared, read_plan(plan), plan_name(plan))
+        limits = None
         if profile is not None:
             measured, _ = read_with_samples(profile, file.prepared.model, file.prepared.identity)
             limits = noise_limits(file.prepared.graph, measured, planned.plan.config)
@@ -96,11 +79,8 @@ def sensitivity(
             limit=judge.limit or (CHECK_SAMPLES if source is None else None),
             provider=provider,
         )
-        return replace(
-            ranking,
-            plan="" if plan is None else plan_name(plan),
-            profile="" if profile is None else profile_name(profile),
-        )
+        name = "" if profile is None else profile_name(profile)
+        return replace(ranking, plan=plan_name(plan), profile=name)
 
 
 def _made_from(

@@ -143,12 +143,6 @@ def test_compare_layers_takes_the_plan_of_a_result(path: Path, result: Any, held
     assert {layer.kind for layer in found.layers} >= {"quantized", "pass-through"}
 
 
-def test_sensitivity_takes_settings(path: Path, profile: Any, heldout: Any) -> None:
-    found = qprof.sensitivity(path, profile, heldout, limit=1, keep_float=["Conv"])
-    assert found.nodes
-    assert not any("Conv" in node.op_types for node in found.nodes)
-
-
 def test_tune_gives_plan_and_model(
     proto: Any, profile: Any, heldout: Any, labels: Any, tmp_path: Path
 ) -> None:

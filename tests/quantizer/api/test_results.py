@@ -37,7 +37,7 @@ def results(path: Path, profile: Any, result: Any) -> dict[str, Any]:
         "plan": result.plan,
         "evaluate": qprof.evaluate(path, result, heldout, limit=1, latency=False),
         "compare_layers": qprof.compare_layers(path, result, heldout, limit=1),
-        "sensitivity": qprof.sensitivity(path, profile, heldout, limit=1),
+        "sensitivity": qprof.sensitivity(path, profile, heldout, quantized=result, limit=1),
         "tune": qprof.tune(path, profile, heldout, objective="size", budget=1.0, limit=2),
         "diff": qprof.diff(profile, profile, max_js_distance=0.1),
         "explain": qprof.explain(result, "block.add.out", path, profile),
