@@ -18,7 +18,6 @@ from ..model.editing import (
     FreeNames,
     bypass,
     discard,
-    feeding,
     has_input,
     is_captured,
     is_standard,
@@ -148,19 +147,6 @@ def scalar_ranges(node: ir.Node, taken: set[str]) -> int:
     for index, array in vectors:
         replace_constant(node, index, array.reshape(()), taken)
     return len(vectors)
-
-
-@each("Transpose")
-def merge_transposes(node: ir.Node, _: set[str]) -> bool:
-    """Merge a Transpose with the one before it, when that has no other consumer."""
-    first, outer = feeding(node.inputs[0], "Transpose"), _permutation(node)
-    inner = None if first is None else _permutation(first)
-    if first is None or inner is None or outer is None or node.graph is None:
-        return False
-    node.attributes["perm"] = ir.AttrInt64s("perm", [inner[axis] for axis in outer])
-    node.replace_input_with(0, first.inputs[0])
-    node.graph.remove(first, safe=True)
-    return True
 
 
 def _permutation(node: ir.Node) -> list[int] | None:

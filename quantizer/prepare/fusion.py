@@ -150,8 +150,7 @@ def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, 
     """Multiply the output of `linear` by `factor` and add `shift` (float64 [C] or [1]), if possible."""
     layout = product_layout(linear)
     if layout is None:
-        is_add = axis == 1 and is_standard(linear, "Add")
-        return is_add and _absorb_biased_matmul(linear, factor, shift, taken)
+        return False
     if layout.bias is not None:
         return _absorb_biased(linear, layout, factor, shift, taken)
     weight = constant_of(linear.inputs[layout.index])
@@ -187,29 +186,6 @@ def _absorb_biased(
     if layout.bias in new:
         node.attributes.pop("beta", None)
     return True
-
-
-def _absorb_biased_matmul(add: ir.Node, factor: Float64, shift: Float64, taken: set[str]) -> bool:
-    """MatMul + Add of a constant, of rank 2: axis 1 is the last, the one that the weight's columns make."""
-    for index in (0, 1):
-        bias = constant_of(add.inputs[1 - index])
-        product = feeding(add.inputs[index], "MatMul")  # the product whose bias an Add is
-        weight = constant_of(product.inputs[1]) if product is not None else None
-        if bias is None or product is None or weight is None or weight.ndim != 2 or rank(add.outputs[0]) != 2:
-            continue
-        if bias.size not in (1, weight.shape[1]) or (bias.size != 1 and bias.shape[-1] != bias.size):
-            continue
-        if factor.size != weight.shape[1]:
-            continue
-        vector = bias.astype(np.float64).reshape(-1) * factor + shift
-        scaled = weight * factor
-        kind = weight.dtype
-        if not (_finite(scaled, kind) and _finite(vector, kind)):
-            return False
-        replace_constant(product, 1, scaled.astype(kind), taken)
-        replace_constant(add, 1 - index, vector.astype(kind), taken)
-        return True
-    return False
 
 
 def _finite(array: Array, kind: np.dtype[np.generic]) -> bool:
@@ -412,16 +388,6 @@ SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 """Of the HardSigmoid that HardSwish multiplies x by."""
 
 
-@each("Mul")
-def fuse_hard_swish(node: ir.Node, taken: set[str]) -> bool:
-    """Fuse x * clip(x + 3, 0, 6) / 6 into HardSwish, or HardSigmoid and Mul before opset 14."""
-    for gate, source in (node.inputs[::-1], node.inputs):
-        scaled_gate = _scaled_gate(gate, source)
-        if scaled_gate is not None and _fuse_gate(node, source, *scaled_gate, taken):
-            return True
-    return False
-
-
 @each("Mul", "Div")
 def fuse_hard_sigmoid(node: ir.Node, _: set[str]) -> bool:
     """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid."""
@@ -450,29 +416,6 @@ def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[s
     return [clip, node], source, {"alpha": alpha, "beta": 0.0}
 
 
-def _scaled_gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
-    """Return the nodes that compute `value` = clip(source + 3, 0, 6) * factor, and the factor."""
-    hard_sigmoid = feeding(value, "HardSigmoid")
-    if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source:
-        alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
-        beta = hard_sigmoid.attributes.get_float("beta", 0.5)
-        return ([hard_sigmoid], 1 / 6) if np.isclose(alpha, 1 / 6, rtol=1e-6) and beta == 0.5 else None
-    node = feeding(value, "Mul", "Div")
-    product = None if node is None else _product(node, source)
-    if node is not None and product is not None:
-        inner, factor = product
-        gate = _scaled_gate(inner, source)
-        return None if gate is None else ([*gate[0], node], gate[1] * factor)
-    clip = feeding(value, "Clip")
-    if clip is None or len(clip.inputs) != 3 or [_scalar(v, source) for v in clip.inputs[1:]] != [0.0, 6.0]:
-        return None
-    add = feeding(clip.inputs[0], "Add")
-    if add is None or source is None:
-        return None
-    terms = [v for v in add.inputs if v is not source]
-    return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0], source) == 3.0 else None
-
-
 def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, float] | None:
     """Return operand and factor where the node computes operand * factor with a constant factor."""
     if not is_standard(node, "Mul", "Div"):
@@ -492,23 +435,41 @@ def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0])
 
 
-def _fuse_gate(
-    product: ir.Node, source: ir.Value | None, gate_nodes: list[ir.Node], factor: float, taken: set[str]
-) -> bool:
-    """Replace x * gate, and a division by 6 after it, when the product of the factors is 1/6."""
-    last, nodes = product, [*gate_nodes, product]
-    if not np.isclose(factor, 1 / 6, rtol=1e-6):
-        after = sole_user(product.outputs[0])
+@each("Mul")
+def fuse_hard_swish(node: ir.Node, taken: set[str]) -> bool:
+    """Fuse x * HardSigmoid(x) and x * clip(x + 3, 0, 6) / 6 into HardSwish, or before opset 14 the latter
+    into HardSigmoid and Mul."""
+    for gate, source in (node.inputs[::-1], node.inputs):
+        hard_sigmoid, clip = feeding(gate, "HardSigmoid"), feeding(gate, "Clip")
+        if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source and _is_sixth(hard_sigmoid):
+            return _write_hard_swish([hard_sigmoid, node], source, taken)
+        after = sole_user(node.outputs[0])
         scaled = None if after is None else _product(after, source)
-        if after is None or scaled is None or scaled[0] is not product.outputs[0]:
-            return False
-        if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):
-            return False
-        last, nodes = after, [*nodes, after]
-    if product.graph is not None and product.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
+        if after is None or scaled is None or scaled[0] is not node.outputs[0]:
+            continue
+        if clip is None or len(clip.inputs) != 3 or not np.isclose(scaled[1], 1 / 6, rtol=1e-6):
+            continue
+        add = feeding(clip.inputs[0], "Add")
+        if add is None or source is None or [_scalar(v, source) for v in clip.inputs[1:]] != [0.0, 6.0]:
+            continue
+        terms = [value for value in add.inputs if value is not source]
+        if len(terms) == 1 and _scalar(terms[0], source) == 3.0:
+            return _write_hard_swish([add, clip, node, after], source, taken)
+    return False
+
+
+def _is_sixth(hard_sigmoid: ir.Node) -> bool:
+    alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
+    beta = hard_sigmoid.attributes.get_float("beta", 0.5)
+    return np.allclose([alpha, beta], list(SIXTH.values()), rtol=1e-6, atol=0.0)
+
+
+def _write_hard_swish(nodes: list[ir.Node], source: ir.Value | None, taken: set[str]) -> bool:
+    last = nodes[-1]
+    if last.graph is not None and last.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
         _replace(nodes, [ir.node("HardSwish", [source], name=last.name)])
         return True
-    if gate_nodes[0].op_type == "HardSigmoid":
+    if nodes[0].op_type == "HardSigmoid":
         return False
     gate, output = ir.node("HardSigmoid", [source], SIXTH), last.outputs[0]
     gate.outputs[0].name = free_name(f"{output.name}_gate", taken)

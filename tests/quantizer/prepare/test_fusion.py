@@ -81,12 +81,6 @@ CHANGED = {
         MATRIX,
         ["Gemm"],
     ),
-    "a BatchNormalization after MatMul and Add": (
-        fold_batch_normalizations,
-        "s = MatMul(x, k)  t = Add(s, r)  y = BatchNormalization(t, g, b, m, v)",
-        MATRIX,
-        ["MatMul", "Add"],
-    ),
     "a BatchNormalization after another operator": (
         split_batch_normalizations,
         "t = Relu(x)  y = BatchNormalization(t, g, b, m, v)",

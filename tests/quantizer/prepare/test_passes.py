@@ -270,7 +270,6 @@ def test_a_float_model_holds_no_quantized_operators():
         "t = Concat<axis=0>(x)",
         "t = Sum(x)",
         "p = Constant<value_ints=[0,0,0,0]>() t = Pad(x, p)",
-        "u = Transpose<perm=[1,0]>(x) t = Transpose<perm=[1,0]>(u)",
     ],
 )
 def test_idle_nodes_are_taken_out(idle):

@@ -20,7 +20,6 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.prepare.cleanup import (
     drop_noops,
     merge_equal_initializers,
-    merge_transposes,
     name_nodes,
     name_values,
     remove_dead,
@@ -340,22 +339,6 @@ def test_vectors_of_one_element_that_a_range_reads_become_scalars() -> None:
     name_nodes(model)
     assert scalar_ranges(model) == 1
     assert model.graph.initializers["s"].const_value.shape == ()
-
-
-def test_two_transposes_become_one() -> None:
-    model = parsed(
-        "g (float[2,3,4] x) => (float[A,B,C] y)"
-        "{ t = Transpose<perm = [1, 0, 2]>(x)  y = Transpose<perm = [0, 2, 1]>(t) }"
-    )
-    assert merge_transposes(model) == 1
-    assert list(model.graph[0].attributes["perm"].as_ints()) == [1, 2, 0]
-
-
-def test_a_transpose_with_another_consumer_is_not_merged() -> None:
-    model = parsed(
-        "g (float[2,3] x) => (float[2,3] y, float[3,2] z) { t = Transpose(x)  y = Transpose(t)  z = Neg(t) }"
-    )
-    assert merge_transposes(model) == 0
 
 
 # shapes, types and opset
