@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -98,7 +97,6 @@ def fold_constants(model: ir.Model) -> int:
     """
     folded = 0
     versions = model.graph.opset_imports
-    known: Known = {}
     for node in list(model.graph):
         if not is_standard(node, *MOVES, *COMPUTES) or not node.outputs:
             continue
@@ -108,9 +106,9 @@ def fold_constants(model: ir.Model) -> int:
         results = _known_shape(node) if node.op_type in ("Shape", "Size") else None
         if results is None:
             inputs = _constant_inputs(node, narrow)
-            results = None if inputs is None else _computed(node, inputs, versions.get("", 1), known)
+            results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
         if results is None and node.op_type in ("Gather", "Slice"):
-            results = _known_sizes(node, versions.get("", 1), known)
+            results = _known_sizes(node, versions.get("", 1))
         if results is not None:
             outputs = tuple(value.name or "" for value in node.outputs)
             attributes, inputs_read = tuple(node.attributes.values()), tuple(node.inputs)
@@ -194,7 +192,7 @@ def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
     return np.array(sizes[start:end], np.int64)
 
 
-def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | None:
+def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
     """Return the result of a node that takes sizes out of a Shape, or None if one of them is unknown."""
     shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
     others = [constant_of(value) for value in node.inputs[1:]]
@@ -206,7 +204,7 @@ def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | Non
     results = []
     for unknown in (-1, -2):
         sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
-        results.append(_computed(node, [_part_of_shape(shape_node, sizes), *others], version, known))
+        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
     first, second = results
     return first if first and second and all(map(np.array_equal, first, second)) else None
 
@@ -235,41 +233,6 @@ def _moved_type(node: ir.Node) -> ir.DataType | None:
         if value is not None and value.dtype == ir.DataType.FLOAT
     }
     return types.pop() if node.op_type in MOVES - MAKES and len(types) == 1 else None
-
-
-Known: TypeAlias = dict[object, list[Array] | None]
-"""What nodes compute of small inputs, by `_computation`: a layer does with sizes what the one before did."""
-
-
-def _computed(
-    node: ir.Node, inputs: Sequence[Array | None], version: int, known: Known
-) -> list[Array] | None:
-    """Return the outputs as `_evaluate` does, reusing the result of an equal node."""
-    computation = _computation(node, inputs)
-    if computation is None:
-        return _evaluate(node, inputs, version)
-    if computation not in known:
-        known[computation] = _evaluate(node, inputs, version)
-    return known[computation]
-
-
-def _computation(node: ir.Node, inputs: Sequence[Array | None]) -> object | None:
-    """Return a key of operator, attributes, inputs and outputs; None for large ones and zeros of floats."""
-    attributes = tuple(node.attributes.values())
-    if any(attribute.is_ref() or attribute.type not in EXACT for attribute in attributes):
-        return None
-    if any(array is not None and array.size > SMALL for array in inputs):
-        return None
-    return (
-        node.op_type,
-        tuple((attribute.name, attribute.type, attribute.value) for attribute in attributes),
-        tuple(None if array is None else (array.dtype, array.shape, array.tobytes()) for array in inputs),
-        tuple(bool(value.name) for value in node.outputs),
-    )
-
-
-EXACT = (ir.AttributeType.INT, ir.AttributeType.INTS, ir.AttributeType.STRING)
-"""Types of attributes whose values are equal only where they are the same, and can be part of a key."""
 
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
