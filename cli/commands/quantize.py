@@ -183,7 +183,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     if verbose:
         if result.predicted is not None:
             lines.append(("predicted", result.prediction))
-        counts, floats = result.summary.counts, result.summary.floats
+        counts, floats = result.kinds, result.floats
         lines.append(("nodes", ", ".join(f"{count} {kind}" for kind, count in counts.items())))
         width = len(str(max(counts.values(), default=0)))
         for group in floats:

@@ -67,7 +67,7 @@ from ..search.closed_loop import (
     samples_to_run,
     why_not_run,
 )
-from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
+from ..search.fallback_nodes import blamed_on_nodes, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
@@ -75,7 +75,7 @@ from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS, settings_of
-from .results import QuantizeResult, output_alarms, stored_twice, summarize
+from .results import QuantizeResult, output_alarms, stored_twice
 
 
 def write_quantized(
@@ -151,21 +151,14 @@ def write_quantized(
             "--data DIR, or choose rounding nearest, which needs none"
         )
 
-    # The first plan: of the size that was asked for, and one that runs, before steps that take their time.
-    first: PlannedModel | None = None
     plan_of = SIZES.load("fit_size").plan_of_written_size if config.has_size else plan_from
-    if config.has_size:
-        first = plan_of(facts, NOTHING)
-    if speed is not None or data is not None:
-        first = plan_that_runs(facts, path, NOTHING if first is None else first.known)
-    begin = NOTHING if first is None else first.known
     if not check_outputs:
         check, not_run = None, "--set check_outputs=off"
     elif check is not None and (not_run := why_not_run(check)):
         check = None
 
     def attempt(known: Known) -> QuantizeResult:
-        planned = first if first is not None and known is begin else plan_of(facts, known)
+        planned = plan_of(facts, known)
         source = facts
         lowered: LoweredModel | None = None
         left_out: Sequence[Finding]
@@ -211,7 +204,7 @@ def write_quantized(
             lowered = None
         return write(planned, recipe=recipe, facts=source, speed=speed_check, lowered=lowered)
 
-    return with_fallback_nodes(begin, attempt)
+    return with_fallback_nodes(NOTHING, attempt)
 
 
 def estimated_only(reason: object) -> Finding:
@@ -355,7 +348,6 @@ def _write(
     return QuantizeResult(
         plan,
         output if batch is None else written.file,
-        summarize(plan),
         gravest_first(
             [
                 *output_alarms(plan),

@@ -74,7 +74,6 @@ from ..search.verdict import (
     Verdict,
     no_verdict,
     verdict_of,
-    with_cause_of_good_estimates,
     with_fixes,
 )
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
@@ -554,7 +553,6 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
     if not options.keep_samples:  # nothing of them is kept, in a report neither
         evaluation = replace(evaluation, excerpts=())
 
-    evaluation = with_cause_of_good_estimates(evaluation, measured)
     verdict = verdict_of(
         evaluation,
         result.composition,

@@ -43,14 +43,6 @@ SHOWN = 2
 """Outputs whose quality is told without `every`; JSON has all."""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Numbers of nodes by kind."""
-
-    counts: Mapping[str, int]  # number of nodes of each kind, zeros left out
-    floats: tuple[FloatNodes, ...]  # those that stay float by the code of their reason, most frequent first
-
-
 def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
     """Return an alarm for each output that is beyond doubt worth nothing, as measured on check samples."""
     return tuple(
@@ -110,7 +102,6 @@ class QuantizeResult(Presented):
     Attributes:
         plan: the plan that was applied.
         model_path: the file that was written; None where the model was only returned.
-        summary: what became of the nodes.
         findings: what a user should know: the gravest first, alarms on outputs that are beyond doubt worth
             nothing, as measured on check samples.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
@@ -124,7 +115,6 @@ class QuantizeResult(Presented):
 
     plan: QuantPlan
     model_path: Path | None
-    summary: Summary
     findings: tuple[Finding, ...]
     float_bytes: int
     quantized_bytes: int
@@ -139,6 +129,17 @@ class QuantizeResult(Presented):
     def verdict(self) -> Verdict | None:
         """The grade of the model, and fixes to try, or None if there were no samples."""
         return None if self.judged is None else self.judged.verdict
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """The number of nodes of each kind."""
+        counts = Counter(node.kind.value for node in self.plan.nodes.values())
+        return {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]}
+
+    @property
+    def floats(self) -> tuple[FloatNodes, ...]:
+        """The nodes that stay float by the code of their reason, the most first."""
+        return float_nodes(self.plan)
 
     @property
     def checks(self) -> tuple[OutputCheck, ...]:
@@ -205,8 +206,8 @@ class QuantizeResult(Presented):
         """Return sizes, settings and findings; how many nodes are of each kind, and why some stay float."""
         facts = [("verdict", self.verdict.sentence)] if self.verdict is not None else []
         facts += [*self.figures(), *self.plan.presentation().facts]
-        kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
-        reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
+        kinds = tuple((str(count), kind) for kind, count in self.kinds.items())
+        reasons = tuple((str(group.nodes), group.reason) for group in self.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
         tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
         return Presentation(tuple(facts), tuple(tables))
@@ -226,7 +227,7 @@ class QuantizeResult(Presented):
             yield from self.speed.lines(self.predicted_speedup, every=every)
         else:
             yield "speed", self._speed_text
-        yield from self.composition.lines
+        yield "int8", self.composition.text
 
     @property
     def _quality(self) -> list[str]:
@@ -274,8 +275,8 @@ class QuantizeResult(Presented):
                 "model": None if self.model_path is None else str(self.model_path),
                 "float_bytes": self.float_bytes,
                 "quantized_bytes": self.quantized_bytes,
-                "nodes": self.summary.counts,
-                "floats": self.summary.floats,
+                "nodes": self.kinds,
+                "floats": self.floats,
                 "speed": speed,
                 **{name: getattr(self, name) for name in names},
             }
@@ -292,15 +293,6 @@ class QuantizeResult(Presented):
         else:
             with replacing_together(read.weights) as batch:
                 save_model(self.model, path, batch=batch)
-
-
-def summarize(plan: QuantPlan) -> Summary:
-    """Count the nodes by kind, and the reasons of those that stay float."""
-    counts = Counter(node.kind.value for node in plan.nodes.values())
-    return Summary(
-        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
-        float_nodes(plan),
-    )
 
 
 QuantizedLike: TypeAlias = ModelLike | QuantizedResult

@@ -174,22 +174,6 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     "included, against {float_ms:.3g} ms float",
 }
 """What is said of several nodes at once, if the sentence with all names and ranges would read badly."""
-
-FORCED_BY: Mapping[ReasonCode, tuple[str, str]] = {
-    ReasonCode(word): by
-    for by, words in {
-        ("for their noise", "--set min_output_sqnr=0"): "noise-budget noise-limit measured-noise before-step "
-        "cheap-first-layer",
-        ("for their noise", "--set min_tensor_sqnr=0"): "below-sqnr-limit",
-        ("for their time", "--set cost_model=off"): "rounded-output slower-in-int8 predicted-slower "
-        "saves-too-little model-saves-too-little slower-dynamic-kernel",
-        (
-            "for what converting their inputs costs",
-            "--set runtime.start_everywhere=true",
-        ): "conversion-cost mixed-inputs no-int8-consumer",
-    }.items()
-    for word in words.split()
-}
 """Reasons that are a choice and no bound: the choice in words, and the option by which such nodes are
 quantized all the same, as a chip without floating-point numbers needs them."""
 

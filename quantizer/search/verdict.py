@@ -27,11 +27,11 @@ from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
 from ..noise.estimate_check import Estimate
 from ..noise.output_limits import WORDS
-from ..operators.graph import Graph, Node
+from ..operators.graph import Graph
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.reasons import FORCED_BY, ReasonCode
+from ..plan.reasons import ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
@@ -40,10 +40,6 @@ from .speed import SPEED
 
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
-
-BEYOND_RANGE = 0.1
-"""Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
-put down to that: 25 steps of 8 bits."""
 
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""
@@ -93,8 +89,6 @@ class Composition:
         float_share: its part of `int8_share`.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
         int8_products: how many of these `int8_share` counts.
-        float_products: which products stay float, why, and the option that quantizes them; "" where all are
-            quantized, and where the target's times are known, which say how much int8 they are worth.
         runs_in_float: whether a run computes in float alone, from weights that are float once it is loaded.
     """
 
@@ -109,7 +103,6 @@ class Composition:
     float_share: float = 0.0
     products: Mapping[str, int] = field(default_factory=dict)
     int8_products: int = 0
-    float_products: str = ""
     runs_in_float: bool = False
 
     def source_of(self, speedup: float | None) -> str:
@@ -128,13 +121,6 @@ class Composition:
     def is_weights_only(self) -> bool:
         """Whether weights are quantized and all arithmetic is float."""
         return self.weight_only == self.quantized > 0
-
-    @property
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield name and text: the quantized part, and the products left float with the reason."""
-        yield "int8", self.text
-        if self.float_products:
-            yield "float", self.float_products
 
     @property
     def text(self) -> str:
@@ -174,7 +160,6 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
-        float_products=_products_in_float(plan, products),
         runs_in_float=not plan.int8_caches and all(map(_runs_in_float, plan.nodes.values())),
     )
 
@@ -182,33 +167,6 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
 def _runs_in_float(entry: NodePlan) -> bool:
     is_folded = entry.kind is Kind.WEIGHT_ONLY and entry.implementation == Implementation.FOLDED
     return is_folded or entry.kind is Kind.FLOAT
-
-
-def _products_in_float(plan: QuantPlan, products: Sequence[Node]) -> str:
-    """Return the products that stay float and why, if no times of the target show that float is faster."""
-    if plan.origin.time is not None or plan.config.mode != "static" or is_unprofitable(plan):
-        return ""
-    groups: dict[str, list[str]] = {}
-    options: dict[str, None] = {}
-    for node in products:
-        if (entry := plan.nodes[node.name]).stays_float:
-            reason = entry.float_reason
-            why, option = FORCED_BY.get(reason.code, (str(reason), ""))
-            groups.setdefault(why, []).append(node.name)
-            options |= {option: None} if option else {}
-    said = [f"{_some(names)}, {why}" for why, names in groups.items()]
-    if not said:
-        return ""
-    of = _count(len(products), "product")
-    if options:
-        said.append(f"quantized all the same by {' '.join(options)}")
-    return f"{sum(map(len, groups.values()))} of {of}: {'; '.join(said)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return names, of many the first of them and the number of the others."""
-    more = len(names) - OPERATORS_TOLD
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:OPERATORS_TOLD])} and {more} more"
 
 
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
@@ -596,7 +554,7 @@ class Verdict(Presented):
         yield "size", self.cost.size
         source = self.composition.source_of(self.cost.speedup if self.latency is not None else self.printed)
         yield "speed", self.cost.speed_line(source, floats_speed=self.has_floats_speed)
-        yield from self.composition.lines
+        yield "int8", self.composition.text
 
     def headline(self) -> str:
         """Return the sentence."""
@@ -690,41 +648,6 @@ def verdict_of(
     if drop is not None and drop.is_at_chance:
         return no_verdict(verdict, *truth_doubts(evaluation.score))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
-
-
-def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Evaluation:
-    """Return an evaluation that names values beyond the calibrated range as cause of too good estimates.
-
-    These values saturate, which no estimate includes. The evaluation is on samples that the profile was not
-    made from.
-    """
-    beyond: list[tuple[float, str, float, float]] = []  # by what share, where, held-out and calibrated value
-    for name, (low, high) in evaluation.input_ranges.items():
-        calibrated = profile.inputs.get(name)
-        if calibrated is not None and calibrated.tensor.count:
-            least, most = calibrated.tensor.minimum, calibrated.tensor.maximum
-            width = max(most, 0.0) - min(least, 0.0) or inf
-            beyond.append(((high - most) / width, f"input '{name}'", high, most))
-            beyond.append(((least - low) / width, f"input '{name}'", low, least))
-    for output in evaluation.outputs:
-        if output.difference is not None and output.name in profile and profile[output.name].count:
-            held = output.difference.max_abs_value
-            seen = max(abs(profile[output.name].minimum), abs(profile[output.name].maximum))
-            beyond.append(((held - seen) / (seen or inf), f"output '{output.name}'", held, seen))
-    share, where, held, seen = max(beyond, default=(0.0, "", 0.0, 0.0))
-    if share < BEYOND_RANGE:
-        return evaluation
-    cause = (
-        f"held-out values go beyond the calibrated range of {where} ({held:.3g} against {seen:.3g}): use "
-        "more calibration samples"
-    )
-    findings = (
-        replace(finding, sentence=f"{cause}; {finding.sentence}")
-        if finding.code is Code.ESTIMATE_TOO_GOOD
-        else finding
-        for finding in evaluation.findings
-    )
-    return replace(evaluation, findings=tuple(findings))
 
 
 def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:

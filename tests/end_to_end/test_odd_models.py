@@ -256,7 +256,7 @@ def test_every_opset_is_quantized(tmp_path: Path, opset: int) -> None:
     proto = parse(CHAIN, opset=opset, ir_version=8 if opset < 21 else 10)
     feeds = feeds_of(proto)
     prepared_files(tmp_path, proto, feeds)
-    assert quantized(tmp_path).summary.counts["quantized"] == 4
+    assert quantized(tmp_path).kinds["quantized"] == 4
     check(tmp_path, "qdq", feeds)
 
 

@@ -142,7 +142,7 @@ def test_every_form_runs_and_stays_near_the_float_model(tmp_path: Path, kind: st
             assert wanted.shape == got.shape
             # 30 dB: several rounds of 8-bit convolutions, each of which costs about 40 on normal data
             assert wanted.size == 0 or sqnr(wanted, got) > 30
-    assert result.summary.counts["quantized"] >= 2
+    assert result.kinds["quantized"] >= 2
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -316,7 +316,7 @@ def test_convolutions_keep_their_weights_in_codes_in_mode_weight_only(tmp_path: 
     recipe = load_recipe(None, {"mode": "weight-only"})
     result = write_quantized(digits, None, tmp_path / "q.onnx", recipe=recipe)
     assert result.quantized_bytes < 0.4 * result.float_bytes
-    assert set(result.summary.counts) == {"weight-only", "float"}
+    assert set(result.kinds) == {"weight-only", "float"}
 
 
 def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_trained_model_in_float16_is_quantized_and_still_knows_its_digits(tmp_
         np.savez(tmp_path / "data" / f"{number:04}.npz", **{name: image.astype(np.float16)})
     profile_model(tmp_path / "half.onnx", tmp_path / "data", tmp_path / "profile.yaml")
     result = write_quantized(tmp_path / "half.onnx", tmp_path / "profile.yaml", tmp_path / "int8.onnx")
-    assert result.summary.counts["quantized"] >= 8
+    assert result.kinds["quantized"] >= 8
     batch = np.concatenate(images)
     wanted = run(onnx.load(original), {name: batch})[0].argmax(axis=1)
     (got,) = run(onnx.load(tmp_path / "int8.onnx"), {name: batch.astype(np.float16)})

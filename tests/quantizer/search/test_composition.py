@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.profiles.base.options import options_of
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.latency import Latency
@@ -16,7 +15,6 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.activation_ranges import with_clip_profiles
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
-from qprof_onnx.quantizer.plan.reasons import FORCED_BY
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
 from qprof_onnx.quantizer.search.integer_share import multiplications as counted
@@ -30,8 +28,6 @@ from qprof_onnx.quantizer.search.verdict import (
     verdict_of,
     with_fixes,
 )
-from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.loading import load_recipe, parsed_lines
 
 from ..networks import WIDE, network
 from .judged import HELD_OUT, evaluation
@@ -158,37 +154,6 @@ def test_prices_that_are_assumed_add_up_to_the_time_that_is() -> None:
     assert prices["Conv_a"] > prices["MatMul_y"] > prices["Relu_b"] > 0.0
     time = assumed_time(plan, net.graph, net.profile)
     assert time == pytest.approx(0.5 + sum(prices[name] for name in in_float), rel=1e-12)
-
-
-def test_products_that_stay_float_are_told_with_the_option_that_quantizes_them() -> None:
-    net = network("a = Conv(x, w) r = Relu(a) y = Conv(r, v)", {"w": WIDE, "v": WIDE})
-    plan = net.plan("onnx", min_output_sqnr=60.0)
-    first, second = (node.name for node in net.graph.nodes if node.op_type == "Conv")
-    assert composition_of(plan, net.graph, net.profile).float_products == (
-        f"2 of 2 products: {first}, {second}, for their noise; quantized all the same by "
-        "--set min_output_sqnr=0"
-    )
-    forced = net.plan("onnx", min_output_sqnr=0.0)
-    assert not composition_of(forced, net.graph, net.profile).float_products
-
-
-def test_products_that_stay_float_by_request_are_told_without_an_option() -> None:
-    net = network("a = Conv(x, w) r = Relu(a) y = Conv(r, v)", {"w": WIDE, "v": WIDE})
-    first = next(node.name for node in net.graph.nodes)
-    plan = net.plan("onnx", min_output_sqnr=0.0, keep_float=(first,))
-    text = composition_of(plan, net.graph, net.profile).float_products
-    assert text == f"1 of 2 products: {first}, kept float by request ('{first}')"
-
-
-@pytest.mark.parametrize("option", sorted({option for _, option in FORCED_BY.values()}))
-def test_an_option_that_quantizes_a_node_all_the_same_is_one_of_the_command(option: str) -> None:
-    flag, _, value = option.partition(" ")
-    if flag == "--set":
-        settings, runtime = parsed_lines([value])
-        load_recipe("onnx", settings, runtime)
-    else:
-        known = {one.flag: name for name, one in options_of(QuantConfig).items()}
-        load_recipe("onnx", {known[flag]: float(value) if value.isdigit() else value})
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def command(
       qprof import model.int8.onnx --model model.onnx -o plan.yaml
       qprof import model.encodings --model model.onnx --target openvino -o plan.yaml
     """
-    from ....api.results import summarize
+    from ....search.verdict import float_nodes
     from ..importing import import_plan
     from ..profiles import holds_ranges, import_profile
 
@@ -62,5 +62,5 @@ def command(
         raise click.UsageError(f"--chosen-ranges is for calibrated ranges, and {source} holds none")
     plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
     echo(f"{output}: {plan.headline()}")
-    for group in summarize(plan).floats:
+    for group in float_nodes(plan):
         echo(f"  {group.nodes} float: {group.reason}")
