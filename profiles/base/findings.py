@@ -92,8 +92,6 @@ class Code(StrEnum):
     OTHER_FLOAT_MODEL = "other-float-model"
     NOTHING_QUANTIZED = "nothing-quantized"
     LARGER_THAN_FLOAT = "larger-than-float"
-    SPEED_UNPROVEN = "speed-unproven"
-    SPEED_ELSEWHERE = "speed-elsewhere"
     OTHER_GRAPH = "other-graph"
     OTHER_PLAN = "other-plan"
     DOUBTFUL_TRUTH = "doubtful-truth"

@@ -45,7 +45,6 @@ from ...profiles.samples.preprocessing import load_preprocessing
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
-from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import MIN_REFUSED_ROWS, check_gate, check_truth, timed_where_it_runs, truth_doubts
 from ..evaluation.metrics.score import reads_truth
@@ -79,6 +78,7 @@ from ..search.verdict import (
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
+from ..targets.machine import runs_here
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .held_out import SampleDigests, SampleSplit, held_out_labels, read_digests, split_samples
@@ -528,7 +528,7 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
             sentence = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
             not_timed = Finding(Code.NOT_TIMED, sentence, figures={"bytes": float_bytes})
             result = replace(result, findings=(not_timed, *result.findings))
-        if float_bytes > MAX_COPIED_BYTES or speed_doubts(written):
+        if float_bytes > MAX_COPIED_BYTES or not runs_here(recipe.config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
     config = recipe.config

@@ -3,7 +3,6 @@ own provenance first."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from itertools import chain
 
@@ -23,15 +22,11 @@ from ..operators.weight_layout import CONV, GEMM, MATMUL, WeightLayout
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, is_instrumented, nodes_said_to_be_quantized
-from ..targets.packaged import target_names
 from .cost import Cost
 from .runtimes import DROPS_RELU, ROUNDS_BIAS
 
 _QUANTIZED_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
 _QUANTIZED_WORDS = ("quantize", "integer", "nbits")
-
-ARM = ("aarch64", "arm64")
-"""What Python calls 64-bit Arm processors."""
 
 
 def is_quantized(file: ModelFile) -> bool:
@@ -213,23 +208,3 @@ def saturation_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     )
     remedy = "quantize with target onnxruntime-x86, whose weights never saturate, or with reduce_range"
     return (Finding(Code.SATURATING_KERNELS, sentence, nodes[0], {"nodes": len(nodes)}, remedy),)
-
-
-def speed_doubts(
-    quantized: ModelFile, runtime: str = "onnxruntime", *, gated: bool = False
-) -> tuple[Finding, ...]:
-    """Return a finding if latency is measured on another runtime than the packaged target of the model."""
-    provenance = read_provenance(quantized.model)
-    target = "" if provenance is None else provenance.target
-    if target not in target_names():
-        return ()
-    on_arm = platform.machine().lower() in ARM
-    if target.startswith(runtime) and (target == "onnxruntime-arm") == on_arm:
-        return ()
-    here = f"{runtime} on {'an Arm' if on_arm else 'this'} processor"
-    sentence = (
-        f"{quantized.name} was quantized for target {target}, and speed is measured with {here}: "
-        "its latency there says nothing of the target"
-    )
-    code = Code.SPEED_UNPROVEN if gated else Code.SPEED_ELSEWHERE
-    return (Finding(code, sentence, target),)

@@ -52,7 +52,6 @@ from .doubts import (
     doubts,
     other_graph,
     saturation_doubts,
-    speed_doubts,
 )
 from .gates import (
     MIN_REFUSED_ROWS,
@@ -507,8 +506,6 @@ def evaluate(
     # What else there is to know of the figures.
     measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
     estimates = () if made_for is None else with_measured(estimates_of(made_for), measured)
-    gated = gate.min_speedup is not None
-    elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     size = quantized.bytes
     scored = "" if metric is None else metric.reads
     decision = decision_of(grades, score, scored)
@@ -527,7 +524,6 @@ def evaluate(
         *doubts(floats, quantized),
         *truth_doubts(score),
         *other_graph(floats, quantized),
-        *elsewhere,
         *clip_doubts(quantized.model),
         *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),

@@ -34,7 +34,6 @@ from ..lowering.lowered import read_equalization, read_padded_channels, read_rec
 from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
-from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
@@ -98,9 +97,7 @@ class LayerReport(Presented):
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
             part of the operator before it, tensors inside a look-up table.
         findings: signs that the models are not a float one and its quantized form, or that the plan is that
-            of another model (`doubts`), and estimates that were too good.
-        estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
-            that were compared.
+            of another model (`doubts`).
     """
 
     float_model: str
@@ -109,7 +106,6 @@ class LayerReport(Presented):
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
-    estimates: tuple[Estimate, ...] = ()
 
     def headline(self) -> str:
         """Return both models, and how many layers were compared."""
@@ -209,9 +205,6 @@ def compare_layers(
                 progress(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
-    differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
-    measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
-    estimates = () if provenance is None else with_measured(estimates_of(provenance), measured)
     return LayerReport(
         float_model=float_file.name,
         quantized_model=quantized_file.name,
@@ -225,8 +218,7 @@ def compare_layers(
             and value.dtype in FLOAT_TYPES
             and isinstance(value.type, ir.TensorType)
         ),
-        findings=gravest_first([*findings, *too_good(estimates)]),
-        estimates=estimates,
+        findings=gravest_first(findings),
     )
 
 

@@ -32,7 +32,6 @@ class MetricKind:
     options: Mapping[str, Option] = field(default_factory=dict)
     recognises: str = ""  # "module:function": whether a path is truth of this metric
     library: str = ""  # that the extra `metrics` installs
-    usual_numbers: tuple[int, ...] = ()  # for K, that editors offer
     least: float = 10.0  # percent below which the float model's own score is doubtful
 
     @property
@@ -85,7 +84,6 @@ KINDS: tuple[MetricKind, ...] = (
         "top-K accuracy",
         "evaluation.metrics.classification:top_k",
         "class of each row: text, .npy, or a folder of pictures in a folder for each class",
-        usual_numbers=(1, 5),
         least=50.0,
     ),
     MetricKind(
@@ -129,7 +127,6 @@ KINDS: tuple[MetricKind, ...] = (
         "plugins.metrics.retrieval:recall",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
-        usual_numbers=(1, 5, 10),
     ),
     MetricKind(
         "mrr",
