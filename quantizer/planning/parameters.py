@@ -20,7 +20,7 @@ from ..operators.table import is_clip
 from ..plan.plan import Implementation, Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .facts import PlanningFacts, params_with_bias
-from .selection import Choice, wants_symmetric_inputs
+from .selection import Choice
 from .shared_scales import ScaleGroup
 
 InputParams = dict[int, QuantParams]  # index of an input -> its parameters
@@ -79,7 +79,7 @@ def _activation_params(
     symmetric = {
         name
         for node in facts.graph.nodes
-        if choices[node.name].quantized and wants_symmetric_inputs(node, facts)
+        if choices[node.name].quantized and node.op_type in facts.target.symmetric_inputs
         for name in node.activations
     } | _misread_joins(facts, choices, "zero")
     unsigned = _misread_joins(facts, choices, "unsigned")

@@ -11,7 +11,6 @@ import numpy as np
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, activations_of
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import QuantParams
-from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Graph, Node
@@ -236,12 +235,7 @@ def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
         elements = sum(facts.profile[name].count for name in node.results if name in facts.profile)
         if products * elements < target.node_products * facts.profile.data.samples:
             return False
-        convolves = node.facts.kernel is KernelSizes.CONVOLUTION and attribute_value(node, "group", 1) == 1
-        if convolves and 0 < target.conv_products <= products:
-            return True
-    if rule.compute_bound(node, facts.graph):
-        return True
-    return rule.weight is not None and wants_symmetric_inputs(node, facts)
+    return rule.compute_bound(node, facts.graph) or node.op_type in target.symmetric_inputs
 
 
 def multiplications_per_output(node: Node) -> float | None:
@@ -252,16 +246,6 @@ def multiplications_per_output(node: Node) -> float | None:
         return None
     axis = layout.axis(node, weight.ndim)
     return None if axis is None else float(weight.size / max(weight.shape[axis], 1))
-
-
-def wants_symmetric_inputs(node: Node, facts: PlanningFacts) -> bool:
-    """Whether the target's kernel wants zero point 0 in the activations that a node reads."""
-    wanted = facts.target.symmetric_inputs.get(node.op_type)
-    return wanted == "always" or (
-        wanted == "activations"
-        and len(node.activations) == sum(map(bool, node.inputs))
-        and not any(facts.graph.is_constant(name) for name in node.activations)
-    )
 
 
 # How quantization spreads from node to node ---------------------------------------------------------------

@@ -111,15 +111,12 @@ class Target:
         rest_types: Types that it computes what stays float in, as written.
         zero_points: any, or zero where it takes zero point 0 only.
         symmetric_inputs: Operator types whose integer kernel wants zero point 0 in the activations that it
-            reads: always, or where all inputs are activations (MatMul). Such products are worth int8 at a
-            node that reads activations alone, too.
+            reads. Such products are always worth int8.
         joined_inputs: Operator types whose integer kernel misreads some activations that a Concat makes:
             unsigned, where it takes unsigned ones alone (of any zero point); zero, where it takes zero point
             0 alone of what is joined along another axis than the last.
         joined_values_once: Whether it crashes where what a Concat makes, or a Relu behind it, is quantized
             with a zero point other than 0, and then a second time: that is refused.
-        conv_products: Multiplications for each output element from which int8 pays for the conversions of an
-            ungrouped convolution, where fewer than usual do: float kernels write quantized values.
         node_products: Multiplications of one sample below which a product is not worth int8 by itself: it
             takes no longer than a kernel takes to start.
         bias: int32 (with scale(x) * scale(w)), or float where it reads no integer bias.
@@ -179,10 +176,9 @@ class Target:
     forms: tuple[FormName, ...] = tuple(FORMS)
     rest_types: tuple[RestType, ...] = ("float32", "float16")
     zero_points: Literal["any", "zero"] = "any"
-    symmetric_inputs: Mapping[str, Literal["always", "activations"]] = field(default_factory=dict)
+    symmetric_inputs: tuple[str, ...] = ()
     joined_inputs: Mapping[str, Literal["unsigned", "zero"]] = field(default_factory=dict)
     joined_values_once: bool = False
-    conv_products: int = 0
     node_products: int = 0
     bias: Literal["int32", "float"] = "int32"
     domains: tuple[str, ...] = ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import UINT8
@@ -210,23 +208,10 @@ def test_a_deconvolution_that_is_no_convolution_stays_float(attributes: str, siz
     assert reason in found
 
 
-def test_a_convolution_of_few_products_is_quantized_where_conversions_are_written_by_other_kernels(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "fused.yaml"
-    path.write_text("target: fused\nbase: openvino\nruntime: {conv_products: 12}\n")
-    net = network("a = Conv (x, w) b = HardSwish (a) y = Conv (b, v)", {"w": (8, 8, 2, 2), "v": WIDE}, LARGE)
-    assert net.plan(str(path)).nodes["Conv_a"].kind is Kind.QUANTIZED
-    assert net.plan().nodes["Conv_a"].kind is Kind.FLOAT
-
-
 def test_a_product_that_takes_no_time_is_not_worth_int8_by_itself() -> None:
     net = network("a = Conv (x, w) y = HardSwish (a)", {"w": WIDE}, (1, 8, 3, 3))
     assert net.plan("openvino").nodes["Conv_a"].kind is Kind.FLOAT
     assert net.plan().nodes["Conv_a"].kind is Kind.QUANTIZED
-
-
-LARGE = (1, 8, 40, 40)
 
 
 def test_a_deconvolution_that_makes_an_output_is_not_rounded_to_8_bits() -> None:
