@@ -281,7 +281,7 @@ def options() -> str:
             "## Given by --set",
             table(
                 ("KEY of --set", "what it is"),
-                ((f"`{name}`", text) for name, text in {**without, **rare}.items()),
+                ((f"`{name}`", text) for name, text in {**without, **dict(sorted(rare.items()))}.items()),
             ),
         )
     )

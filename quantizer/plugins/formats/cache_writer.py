@@ -87,7 +87,7 @@ def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
         cache: {
             (node.ir_node, position): cache_product(graph, node, position, cache.growth)
             for name in (cache.past, cache.present, *(node.output for node in cache.appends))
-            for node, position in (graph.consumers(name) if name else ())
+            for node, position in graph.consumers(name)
         }
         for cache in caches
     }
@@ -118,7 +118,7 @@ class _CacheWriter:
         self._integers = {past: past}
 
     def write(self, appends: Sequence[ir.Node], present: str) -> None:
-        """Write the cache that the Concat nodes `appends` extend; `present` is its output, or ""."""
+        """Write the cache that the Concat nodes `appends` extend; `present` is its output."""
         self._past.type = ir.TensorType(self._dtype)
         for node in appends:
             self._append(node)
@@ -164,12 +164,7 @@ class _CacheWriter:
             self._integers[value] = value
             self._read_as_float(value, readers)
             return value
-        source = maker.inputs[0] if maker is not None and maker.op_type == "Identity" else None
-        if source in self._integers:  # a branch that gives the past back
-            integers = self._new(f"{value.name}_int8", self._dtype, value)
-            nodes = self._node("Identity", [self._integers[source]], integers)
-        else:
-            nodes, integers = self._quantized(value)
+        nodes, integers = self._quantized(value)
         graph.extend(nodes)
         self._integers[value] = integers
         return integers

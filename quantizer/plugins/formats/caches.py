@@ -149,7 +149,7 @@ def with_int8_caches(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
             held |= {name for p in PLACES for name in (node.input(p.past), node.outputs[p.present])}
     for cache in _concat_caches(facts.graph, facts.target):
         own = _params(facts, cache)
-        borders |= {name: own for name in (cache.past, cache.present) if name}
+        borders |= dict.fromkeys((cache.past, cache.present), own)
         for node in cache.appends:
             nodes[node.name] = replace(nodes[node.name], inputs=dict.fromkeys(range(len(node.inputs)), own))
     held |= borders.keys()
@@ -171,8 +171,7 @@ def scaled_caches(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, bool, Qu
     """Yield the inputs that are int8 caches of a plan: whether of values, parameters, and of how many heads.
 
     The parameters are those of one head, or of all in the case of an attention. In a decoder of standard
-    operators, the products that read a cache decide whether it has values; keys and values of an encoder, to
-    which nothing is appended, are left out.
+    operators, the products that read a cache decide whether it has values.
     """
     for node in graph.nodes:
         entry = plan.nodes[node.name]
@@ -181,7 +180,7 @@ def scaled_caches(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, bool, Qu
                 yield node.input(place.past), bool(is_value), entry.inputs[place.past], 1
     for cache in concat_caches(graph):
         is_values = holds_values(graph, cache)
-        if cache.appends and cache.past in plan.borders and is_values is not None:
+        if cache.past in plan.borders and is_values is not None:
             heads = (graph.shape(cache.past) or ())[1:-2]
             yield cache.past, is_values, plan.borders[cache.past], math.prod(size or 1 for size in heads)
 

@@ -6,21 +6,19 @@ its result is an output. They are found by structure; names decide nothing.
                 new keys ──┘
 
 Decoders that optimum exports are such. Where it merged two of them into one, the Concat is in a branch of an
-If, and the other branch gives new keys alone. A decoder that attends to an encoder also takes that one's keys
-and values, of the same kind of shape, to which nothing is appended: they pass from step to step as they are.
+If, and the other branch gives new keys alone. Keys and values of an encoder, to which nothing is appended,
+stay float.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ....profiles.records.profile import Dim
 from ...model.graph import subgraphs
 from ...operators.graph import Graph, Node
 
@@ -30,9 +28,9 @@ class ConcatCache:
     """Keys, or values, that go from step to step through an input and an output of the model."""
 
     past: str  # the input
-    present: str  # the output; "" if the model gives none back, as of an encoder's keys
+    present: str  # the output
     growth: int  # axis along which it grows, from the end
-    appends: tuple[Node, ...]  # Concat nodes that append to it, one in each branch; () if it only passes
+    appends: tuple[Node, ...]  # Concat nodes that append to it, one in each branch
     sources: tuple[str, ...]  # whose values it holds: what is appended, the whole without a past, the input
 
     @property
@@ -70,7 +68,7 @@ class _Ends:
 
 
 def concat_caches(graph: Graph) -> tuple[ConcatCache, ...]:
-    """Return the caches of a model in float32, those that grow in the order of the nodes that append."""
+    """Return the caches of a model in float32, in the order of the nodes that append."""
     ends = _Ends(graph)
     appends: dict[tuple[str, str], list[Node]] = {}
     for node in graph.nodes:
@@ -86,7 +84,7 @@ def concat_caches(graph: Graph) -> tuple[ConcatCache, ...]:
         growth = _axis(nodes[0], rank) - rank
         sources = tuple(dict.fromkeys([*new, *whole, past]))
         caches.append(ConcatCache(past, present, growth, tuple(nodes), sources))
-    return (*caches, *_passing(graph, caches, ends))
+    return tuple(caches)
 
 
 def _grown_input(node: Node, graph: Graph) -> str:
@@ -103,50 +101,6 @@ def _grown_input(node: Node, graph: Graph) -> str:
 
 def _axis(node: Node, rank: int) -> int:
     return node.attributes.get_int("axis", 0) % rank
-
-
-def _passing(graph: Graph, growing: list[ConcatCache], ends: _Ends) -> Iterator[ConcatCache]:
-    """Yield the caches that nothing is appended to: other inputs of the shape of one that grows, which
-    products read likewise.
-
-    Outputs that are so read too are theirs, in the same order, where there are as many. Where there is none,
-    an earlier model gives them, unless an output has such a shape.
-    """
-    kinds = {(cache.growth, _kind(graph.shape(cache.past) or (), cache.growth)) for cache in growing}
-    known = {name for cache in growing for name in (cache.past, cache.present)}
-
-    def growths(name: str) -> list[int]:
-        """Return the axes of an input or output that may have any length."""
-        shape = graph.shape(name)
-        if name in known or graph.dtype(name) is not ir.DataType.FLOAT or shape is None:
-            return []
-        return [growth for growth, kind in kinds if kind == _kind(shape, growth)]
-
-    def growth_of(name: str, values: Sequence[str]) -> int:
-        """Return that axis where products read all values of the input or output; 0 for another one."""
-        for growth in growths(name):
-            uses = (graph.consumers(value) for value in values)
-            read = [any(cache_product(graph, *use, growth) for use in each) for each in uses]
-            if read and all(read):
-                return growth
-        return 0
-
-    pasts = {name: growth for name in graph.inputs if (growth := growth_of(name, [name]))}
-    values = {name: tuple(ends.of(name)) for name in graph.outputs}
-    presents = {name: own for name, own in values.items() if growth_of(name, own)}
-    if len(presents) != len(pasts) and (presents or any(map(growths, graph.outputs))):
-        return
-    for past, present in zip_longest(pasts, presents, fillvalue=""):
-        sources = dict.fromkeys((past, *presents.get(present, ())))
-        yield ConcatCache(past, present, pasts[past], (), tuple(sources))
-
-
-def _kind(shape: tuple[Dim, ...], growth: int) -> tuple[Dim, ...]:
-    """Return a shape without its batch and the axis that grows."""
-    kept = list(shape)
-    if len(shape) >= -growth:
-        kept[growth] = None
-    return tuple(kept[1:])
 
 
 # What reads them ------------------------------------------------------------------------------------------
@@ -202,7 +156,7 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
 
 def holds_values(graph: Graph, cache: ConcatCache) -> bool | None:
     """Tell whether a cache is one of values, not of keys, by the products that read it; None for neither."""
-    names = [node.output for node in cache.appends] or [cache.past]
+    names = [node.output for node in cache.appends]
     uses = (use for name in names for use in graph.consumers(name))
     products = [product for use in uses if (product := cache_product(graph, *use, cache.growth))]
     roles = {product.sums_steps for product in products}

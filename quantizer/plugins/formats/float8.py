@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from ....profiles.base.findings import Code, Finding
 from ...model.editing import is_standard
 from ...numerics.affine import TYPES, QuantParams, QuantType
 from ...numerics.quantization_noise import decibels
@@ -67,7 +66,7 @@ def float_products(facts: PlanningFacts, floats: FloatReasons, known: Known) -> 
 def _with_float_products(
     facts: PlanningFacts, products: Mapping[str, InputParams], remarks: Mapping[str, str], plan: QuantPlan
 ) -> QuantPlan:
-    """Return a plan with float products and remarks, and a finding on NaN and infinity in what they read.
+    """Return a plan with float products and remarks.
 
     Tensors that are made in float and read in one floating-point type are added; other ones are converted for
     each product by itself.
@@ -86,8 +85,7 @@ def _with_float_products(
             if not is_float or tensors.setdefault(tensor, read) != read:
                 own[index] = read
         nodes[name] = replace(nodes[name], inputs=own)
-    findings = (*plan.findings, *_non_finite(facts, products))
-    return replace(plan, nodes=nodes, tensors=tensors, findings=findings)
+    return replace(plan, nodes=nodes, tensors=tensors)
 
 
 # What cannot be --------------------------------------------------------------------------------------------
@@ -136,28 +134,6 @@ def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
         return ""
     small = [f"{size} {what}" for what, size in sizes.items() if size is not None and size < limits.sizes]
     return f"{' and '.join(small)}, fewer than {limits.sizes}" if small else ""
-
-
-def _non_finite(facts: PlanningFacts, products: Mapping[str, InputParams]) -> list[Finding]:
-    """Return a finding if inputs of float products had NaN or infinity in the profile."""
-    names = {
-        facts.graph.node(node).input(index): params.qtype.name
-        for node, inputs in products.items()
-        for index, params in inputs.items()
-    }
-    found = {name: facts.profile[name] for name in names if name in facts.profile}
-    found = {name: tensor for name, tensor in found.items() if tensor.nan or tensor.inf}
-    if not found:
-        return []
-    worst = max(found, key=lambda name: found[name].nan + found[name].inf)
-    nans, infinities = found[worst].nan, found[worst].inf
-    sentence = (
-        f"{len(found)} activation{'s'[: len(found) != 1]} in {names[worst]} held NaN or infinity, most of "
-        f"them '{worst}' ({nans} NaN, {infinities} infinite): infinity becomes the largest value, and NaN "
-        "stays NaN, or becomes the lowest value (OpenVINO)"
-    )
-    figures = {"activations": len(found), "nan": nans, "inf": infinities}
-    return [Finding(Code.NON_FINITE, sentence, worst, figures, "find where they come from")]
 
 
 # With which parameters -------------------------------------------------------------------------------------
