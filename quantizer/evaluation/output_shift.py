@@ -24,7 +24,7 @@ random or has a length of its own cannot be compared sample by sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -332,22 +332,10 @@ class _Values:
 
     floats: Sequence[Floats]  # float64, sample by sample; columns are the last axis if rows were left out
     quantized: Sequence[Floats]
-    places: Sequence[int]  # of these among all samples
     classes: ClassAxis
     lengths: Sequence[tuple[int, ...]] = ()  # of the sequences of each sample, in rows that count
     are_frames: bool = False  # so that each row of a sequence is read by itself
     free: frozenset[int] = frozenset()  # axes with as many places as the model's input, and no columns
-
-    def of(self, part: Container[int]) -> _Values:
-        """Return the values of some of the samples."""
-        chosen = [at for at, place in enumerate(self.places) if place in part]
-        return replace(
-            self,
-            floats=[self.floats[at] for at in chosen],
-            quantized=[self.quantized[at] for at in chosen],
-            places=[self.places[at] for at in chosen],
-            lengths=[self.lengths[at] for at in chosen] if self.lengths else (),
-        )
 
 
 def output_shifts(
@@ -357,46 +345,30 @@ def output_shifts(
     inputs: Sequence[Arrays] | None = None,
 ) -> tuple[OutputShift, ...]:
     """Return how far each output that is judged or has a fault is from float, in the model's order."""
-    return shifts_of_parts(floats, quantized, limits, inputs=inputs, parts=[range(len(floats))])[0]
-
-
-def shifts_of_parts(
-    floats: Sequence[Arrays],
-    quantized: Sequence[Arrays],
-    limits: NoiseLimits,
-    *,
-    inputs: Sequence[Arrays] | None,
-    parts: Sequence[Sequence[int]],
-) -> list[tuple[OutputShift, ...]]:
-    """Return `output_shifts` of parts of the samples (places), each output by the measure of all samples."""
-    found: list[list[OutputShift]] = [[] for _ in parts]
+    shifts = list[OutputShift]()
     for name in floats[0] if floats else ():
         kind, classes = limits.kinds.get(name, "values"), limits.classes.get(name, NO_CLASSES)
         of_float, of_int8 = [f[name] for f in floats], [q[name] for q in quantized]
         free = limits.free_axes.get(name, frozenset())
         is_judged = is_float(of_float[0]) or name in limits.indices
         values = _values(of_float, of_int8, classes, inputs, free) if is_judged else None
-        has_other_length = any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True))
-        is_empty = is_float(of_float[0]) and not any(one.size for one in (*of_float, *of_int8))
-        for part, shifts in zip(parts, found, strict=True):
-            one, other = [of_float[at] for at in part], [of_int8[at] for at in part]
-            fault = _fault(name, one, other, limits, classes)
-            why = limits.incomparable.get(name, "")
-            if is_empty:
-                why = EMPTY
-            if not why and not fault and has_other_length:
-                why = OTHER_LENGTH
-            if kind == "state" and any(other != "state" for other in limits.kinds.values()):
-                if fault:
-                    shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
-            elif why:
-                shifts.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
-            elif values is not None and (of_part := values.of(part)).floats:
-                shift = _shift if is_float(of_float[0]) else _index_shift
-                shifts.append(replace(shift(name, values, of_part, limits), fault=fault))
-            elif fault:
+        fault = _fault(name, of_float, of_int8, limits, classes)
+        why = limits.incomparable.get(name, "")
+        if is_float(of_float[0]) and not any(one.size for one in (*of_float, *of_int8)):
+            why = EMPTY
+        if not why and not fault and any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True)):
+            why = OTHER_LENGTH
+        if kind == "state" and any(other != "state" for other in limits.kinds.values()):
+            if fault:
                 shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
-    return [tuple(shifts) for shifts in found]
+        elif why:
+            shifts.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
+        elif values is not None:
+            shift = _shift if is_float(of_float[0]) else _index_shift
+            shifts.append(replace(shift(name, values, limits), fault=fault))
+        elif fault:
+            shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
+    return tuple(shifts)
 
 
 def _powers(values: _Values) -> tuple[tuple[float, float], ...]:
@@ -501,7 +473,7 @@ def _values(
     else:
         axis = column_axis(of_float, classes, free)
     if axis is None or axis == 0 or of_float[0].ndim != 3:
-        return _Values(of_float, of_int8, kept, classes, free=free)
+        return _Values(of_float, of_int8, classes, free=free)
     given = None if inputs is None else [inputs[place] for place in kept]
     masks = counted_rows(of_float, axis, given)
     are_frames = given is not None and _are_frames(of_float, axis, given)
@@ -510,10 +482,10 @@ def _values(
         inputs_start = {len(array) for one in given or () for array in one.values() if array.ndim}
         is_time_first = all(t == 1 and n not in inputs_start for n, t in grids)
         lengths = [(n,) if is_time_first else n * (t,) for n, t in grids]
-        return _Values(of_float, of_int8, kept, classes, lengths, are_frames, free)
+        return _Values(of_float, of_int8, classes, lengths, are_frames, free)
     lengths = [tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
     last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
-    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), kept, last, lengths, are_frames)
+    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), last, lengths, are_frames)
 
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
@@ -532,40 +504,40 @@ def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Fl
     return [np.moveaxis(v, axis, -1)[mask] for v, mask in zip(values, masks, strict=True)]
 
 
-def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
-    """Return the distance of an output from float on some samples, by the measure of all (`values`)."""
+def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
+    """Return the distance of an output from float."""
     kind = limits.kinds.get(name, "values")
     floats = values.floats
-    share = _noise(part)
+    share = _noise(values)
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
-    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, powers=_powers(part))
+    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, powers=_powers(values))
     if values.classes.is_answer:
-        shift = _with_answers(shift, *_answers(part), are_frames=values.are_frames)
+        shift = _with_answers(shift, *_answers(values), are_frames=values.are_frames)
     if not finite:
         return replace(shift, measure=Measure.FAULT, value=math.inf)
     if limits.min_output_sqnr:
         wanted = 10.0 ** (-limits.min_output_sqnr / 20.0)
         return replace(shift, value=math.sqrt(share), limit=wanted)
     if kind == "detections":
-        shift = replace(shift, worst_group=_worst_group(part))
+        shift = replace(shift, worst_group=_worst_group(values))
     probabilities = None
     if kind in ("decision", "detections"):
         probabilities = _as_probabilities(kind, floats, values.classes, limits.profile.get(name))
     if probabilities is not None:
-        moved = _moved_probability(*(list(map(probabilities, of)) for of in (part.floats, part.quantized)))
+        moved = _moved_probability(*(list(map(probabilities, of)) for of in (floats, values.quantized)))
         return replace(shift, measure=Measure.MOVED, value=moved, limit=MOST_MOVED)
-    if kind == "embedding" and (cosine_noise := _cosine_noise(values, part)) is not None:
+    if kind == "embedding" and (cosine_noise := _cosine_noise(values)) is not None:
         return replace(shift, measure=Measure.COSINES, value=cosine_noise, limit=MOST_COSINE_NOISE)
     if kind == "values":
         relative = name in limits.relative
-        errors, scales = _column_errors(values, part, relative=relative)
+        errors, scales = _column_errors(values, relative=relative)
         typical, worst = float(np.median(errors)), float(errors.max())
         alike = errors.size >= FEWEST_OF_A_VECTOR and float(scales.max()) <= MOST_UNLIKE * float(scales.min())
         limit = limits.error(name, is_vector=alike and not relative)
         return replace(
             shift,
-            aside=_unread_answers(name, part),
+            aside=_unread_answers(name, values),
             measure=Measure.COLUMNS,
             value=max(typical, worst * limit / worst_error(limit)) if errors.size > 1 else typical,
             limit=limit,
@@ -577,10 +549,10 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     return replace(shift, value=math.sqrt(share), limit=math.sqrt(most))
 
 
-def _worst_group(part: _Values) -> float | None:
+def _worst_group(values: _Values) -> float | None:
     """Return the lowest SQNR of a group of channels with values that count, if it is less than they need."""
-    axis = column_axis(part.floats, part.classes, part.free)
-    groups = by_range(part.floats, part.quantized, axis)
+    axis = column_axis(values.floats, values.classes, values.free)
+    groups = by_range(values.floats, values.quantized, axis)
     every = [decibels(signal.sum(), noise.sum()) for top, signal, noise in groups if top >= LEAST_SCORE]
     worst = min(every, default=math.inf)
     return worst if worst < SCORES_DB else None
@@ -648,12 +620,14 @@ def _softmax(values: Floats, axis: int) -> Floats:
     return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
-def _index_shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
+def _index_shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
     """Return how many answers change, of indices; one is chance."""
-    same = np.concatenate([(f == q).reshape(-1) for f, q in zip(part.floats, part.quantized, strict=True)])
+    same = np.concatenate(
+        [(f == q).reshape(-1) for f, q in zip(values.floats, values.quantized, strict=True)]
+    )
     changed = max(0, same.size - int(same.sum()) - 1) / same.size
     shift = OutputShift(name, Measure.ANSWERS, changed, MOST_MOVED, None)
-    return _with_answers(shift, *_agreements(same, part.lengths), are_frames=values.are_frames)
+    return _with_answers(shift, *_agreements(same, values.lengths), are_frames=values.are_frames)
 
 
 def _answers(values: _Values) -> tuple[Agreement | None, Agreement | None]:
@@ -719,22 +693,17 @@ def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Flo
     return moved / max(float(sum(p.sum() for p in float_values)), float(len(float_values)))
 
 
-def _cosine_noise(values: _Values, part: _Values) -> float | None:
-    """Return the noise of cosines between rows of a part over their deviation on all samples; None for too
-    few rows."""
+def _cosine_noise(values: _Values) -> float | None:
+    """Return the noise of cosines between rows over their deviation; None for too few rows."""
     axis = 1 if values.floats[0].ndim == 4 and values.floats[0].shape[2:] == (1, 1) else -1
-    (cosines, _), (of_part, noisy) = (
-        [
-            _cosines(np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in side]))
-            for side in (of.floats, of.quantized)
-        ]
-        for of in (values, part)
+    cosines, noisy = (
+        _cosines(np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in side]))
+        for side in (values.floats, values.quantized)
     )
     if cosines.size < FEWEST_ROWS * (FEWEST_ROWS - 1) // 2:
         return None
     spread = float(np.std(cosines))
-    noise = float(np.sqrt(np.mean((noisy - of_part) ** 2))) if noisy.size else 0.0
-    return noise / spread if spread > 0.0 else None
+    return float(np.sqrt(np.mean((noisy - cosines) ** 2))) / spread if spread > 0.0 else None
 
 
 def _cosines(rows: Floats) -> Floats:
@@ -744,47 +713,47 @@ def _cosines(rows: Floats) -> Floats:
     return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
 
 
-def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error of each column that varies in a part over its spread on all samples, and that spread.
+def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return the error of each column that varies over its spread, and that spread.
 
     Few rows are one column; the error of four and more is the median over all ways to halve them, each over
     its own spread.
     """
     axis = column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
-    f, of_part, q = (
+    f, q = (
         np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])
-        for side in (values.floats, part.floats, part.quantized)
+        for side in (values.floats, values.quantized)
     )
     of_rows = partial(_errors_over_spread, relative=relative)
     if len(f) >= FEWEST_VALUES:
-        return of_rows(f, of_part, q)
-    errors, scale = of_rows(*(side.reshape(-1, 1) for side in (f, of_part, q)))
-    if len(of_part) < len(f) or len(f) // 2 < 2:
+        return of_rows(f, q)
+    errors, scale = of_rows(f.reshape(-1, 1), q.reshape(-1, 1))
+    if len(f) // 2 < 2:
         return errors, scale
 
     def error(half: Collection[int]) -> Floats:
-        return of_rows(*(side[list(half)].reshape(-1, 1) for side in (f, f, q)))[0]
+        return of_rows(f[list(half)].reshape(-1, 1), q[list(half)].reshape(-1, 1))[0]
 
     rows = frozenset(range(len(f)))
     halved = [(error(one) + error(rows.difference(one))) / 2.0 for one in combinations(rows, len(f) // 2)]
     return np.asarray(np.median(halved, axis=0)), scale
 
 
-def _errors_over_spread(f: Floats, of_part: Floats, q: Floats, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error of each column that varies in a part over its spread in `f`, and that spread.
+def _errors_over_spread(f: Floats, q: Floats, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return the error of each column that varies in a part over its spread, and that spread.
 
     A relative one is of the value, or of the median of its column if that is larger; its spread is that of
     logarithms, at most 1.
     """
-    error, scale = q - of_part, f.std(axis=0)
+    error, scale = q - f, f.std(axis=0)
     power = np.sqrt(np.square(f).mean(axis=0))
     varies = power > 0.0
     scale = np.maximum(scale, math.sqrt(MIN_VARYING) * power)
     if relative:
         sizes = np.abs(f)
         floors = np.array([np.median(one[one > 0.0]) if (one > 0.0).any() else 1.0 for one in sizes.T])
-        error = np.clip(error / np.maximum(np.abs(of_part), floors), -1.0, 1.0)
+        error = np.clip(error / np.maximum(sizes, floors), -1.0, 1.0)
         logs = np.log(np.maximum(sizes, 1e-6 * floors)).std(axis=0)
         scale = np.clip(logs, math.sqrt(MIN_VARYING), 1.0)
     if not varies.any():

@@ -20,7 +20,6 @@ from qprof_onnx.quantizer.evaluation.output_shift import (
     Measure,
     OutputShift,
     output_shifts,
-    shifts_of_parts,
 )
 from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.noise.output_limits import LIMITS, NoiseLimits
@@ -352,18 +351,6 @@ def test_positions_whose_number_a_model_leaves_free_are_no_columns() -> None:
     (free,) = output_shifts(exact, noisy, limits_of("values", free_axes={"y": frozenset({1})}))
     assert (fixed.columns, free.columns) == (200, 1)
     assert free.excess < fixed.excess
-
-
-def test_parts_of_the_samples_have_the_measure_that_all_samples_choose() -> None:
-    rng = np.random.default_rng(3)
-    floats = [rng.normal(size=(1, 3)) * [1.0, 30.0, 900.0] for _ in range(5)]
-    quantized = [one + rng.normal(size=(1, 3)) for one in floats]
-    arrays = [[{"y": one} for one in side] for side in (floats, quantized)]
-    classes = ClassAxis(axis=1, is_answer=True)
-    parts = [range(5), (0, 2, 4), (1, 3)]
-    found = shifts_of_parts(*arrays, limits_of("values", classes={"y": classes}), inputs=None, parts=parts)
-    (whole,), (one,), (other,) = found
-    assert {whole.measure, one.measure, other.measure} == {Measure.COLUMNS}
 
 
 @pytest.mark.parametrize("rows", [3, 4, 5])
