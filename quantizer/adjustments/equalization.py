@@ -18,7 +18,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError, ProfileError
-from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
 from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ...profiles.records.channel_statistics import divided
@@ -97,16 +96,9 @@ class Reader:
         return None if self.largest.all() else (self.largest > 0.0).astype(np.float64)
 
 
-def find_equalization_scales(
-    graph: Graph,
-    profile: Profile,
-    config: QuantConfig,
-    plan: QuantPlan,
-    *,
-    densities: ChannelDensities,
-    ranges: RangeCache,
-) -> dict[str, EqualizationScales]:
-    """Return the equalization scales of every activation that gains enough by them, in graph order.
+@dataclass(frozen=True)
+class EqualizationSearch:
+    """The search for the equalization scales of every activation that gains enough by them.
 
     They are r_c^a / w_c^b for channel c, rounded to powers of two, r_c being the largest magnitude of the
     channel and w_c that of the weights that read it. The least expected noise at the readers' outputs, over
@@ -119,34 +111,6 @@ def find_equalization_scales(
     x_c are the divided channels. One smaller than half a step is lost, and costs all of it at most: the
     minimum.
     """
-    return dict(_Search(graph, profile, config, plan, densities, ranges).scales())
-
-
-@stage("adjust")
-def left_by_equalization(
-    graph: Graph,
-    profile: Profile,
-    config: QuantConfig,
-    plan: QuantPlan,
-    *,
-    densities: ChannelDensities,
-    ranges: RangeCache,
-) -> dict[str, float]:
-    """Return the noise of rounding with equalization over that without, by activation and weight.
-
-    Noise travels as measured before: an error in a channel divided by s_c is s_c times as large there, one in
-    the weights that take the scales back 1 / s_c times.
-    """
-    search = _Search(graph, profile, config, plan, densities, ranges)
-    left: dict[str, float] = {}
-    for name, entry in search.scales():
-        left |= search.noise_left(name, entry)
-    return left
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The search for equalization scales in one model; see `find_equalization_scales`."""
 
     graph: Graph
     profile: Profile
@@ -164,6 +128,17 @@ class _Search:
             if entry is not None:
                 yield name, entry
             self._readers.clear()  # of the next activation they are others
+
+    def all_noise_left(self) -> dict[str, float]:
+        """Return the noise of rounding with equalization over that without, by activation and weight.
+
+        Noise travels as measured before: an error in a channel divided by s_c is s_c times as large there,
+        one in the weights that take the scales back 1 / s_c times.
+        """
+        left: dict[str, float] = {}
+        for name, entry in self.scales():
+            left |= self.noise_left(name, entry)
+        return left
 
     def scales_of(self, name: str) -> EqualizationScales | None:
         """Return the scales of an activation; None if there are none or they gain too little."""

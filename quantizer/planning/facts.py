@@ -116,7 +116,7 @@ class PlanningFacts:
     range_cache: RangeCache  # calibrated ranges
     # Those planned as one node, by the name of that node.
     chains: Mapping[str, PointwiseChain] = field(default_factory=dict)
-    noise_left: Callable[[], Mapping[str, float]] = dict  # `left_by_equalization`, which takes long
+    noise_left: Callable[[], Mapping[str, float]] = dict  # by equalization: it takes long
 
     @property
     def graph(self) -> Graph:

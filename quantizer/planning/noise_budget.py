@@ -48,6 +48,7 @@ from .planner import (
     rounded_outputs,
     unprofitable,
 )
+from .selection import multiplications_per_output
 
 Floats = npt.NDArray[np.float64]
 
@@ -382,13 +383,9 @@ def cheap_nodes(
 
     multiplications: dict[str, float] = {}  # of each quantized node with a constant weight, in graph order
     for node in graph.nodes:
-        layout = None if node.rule is None else node.rule.weight
-        if plan.nodes[node.name].kind is Kind.QUANTIZED and layout is not None and node.output in profile:
-            weight = node.constant(layout.index)
-            if weight is not None:
-                axis = layout.axis(node, weight.ndim)
-                channels = 1 if axis is None else max(weight.shape[axis], 1)
-                multiplications[node.name] = float(profile[node.output].count) * weight.size / channels
+        products = multiplications_per_output(node)
+        if plan.nodes[node.name].kind is Kind.QUANTIZED and products is not None and node.output in profile:
+            multiplications[node.name] = float(profile[node.output].count) * products
 
     floats: dict[str, FloatReason] = {}
     whole, spent = sum(multiplications.values()), 0.0

@@ -34,11 +34,10 @@ from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
 from ..adjustments.bias_correction import apply_biases, channel_means, find_biases
 from ..adjustments.equalization import (
+    EqualizationSearch,
     apply_equalization,
     equalized_profile,
-    find_equalization_scales,
     inserted_nodes,
-    left_by_equalization,
 )
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import round_weights
@@ -112,14 +111,7 @@ def model_facts(
             config = replace(facts.recipe.config, second_type="none")
             in_integers = replace(facts, recipe=replace(facts.recipe, config=config))
         plan = plan_with_chains(in_integers, NOTHING, decide)
-        return left_by_equalization(
-            facts.graph,
-            facts.profile,
-            facts.config,
-            plan,
-            densities=facts.channel_densities,
-            ranges=facts.range_cache,
-        )
+        return _equalization(facts, plan).all_noise_left()
 
     equalized_later = replace(facts, noise_left=noise_left)
     return equalized_later
@@ -231,19 +223,17 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     facts = planned.source_facts
     if facts.config.equalization == "off" or not _has_channels(facts):
         return planned
-    scales = find_equalization_scales(
-        facts.graph,
-        facts.profile,
-        facts.config,
-        planned.plan,
-        densities=facts.channel_densities,
-        ranges=facts.range_cache,
-    )
+    scales = dict(_equalization(facts, planned.plan).scales())
     if not scales:
         return planned
     scaled, inserted = _with_scales(planned, scales)
     plan = _plan_of_adjusted(scaled, {**_float_nodes(planned.plan), **inserted})
     return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
+
+
+def _equalization(facts: PlanningFacts, plan: QuantPlan) -> EqualizationSearch:
+    densities, ranges = facts.channel_densities, facts.range_cache
+    return EqualizationSearch(facts.graph, facts.profile, facts.config, plan, densities, ranges)
 
 
 def _with_scales(

@@ -42,7 +42,7 @@ from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
-from .selection import Candidate, Choice, candidates_of, select
+from .selection import Candidate, Choice, candidates_of, multiplications_per_output, select
 from .shared_scales import ScaleGroup, find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
@@ -308,13 +308,7 @@ def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
     for node in graph.nodes:
         if plan.nodes[node.name].kind is not Kind.FLOAT:
             elements = max((profile[n].count for n in node.results if n in profile), default=0) / samples
-            layout = None if node.rule is None else node.rule.weight
-            weight = None if layout is None else node.constant(layout.index)
-            multiplications = 1.0
-            if layout is not None and weight is not None and weight.ndim >= 2:
-                axis = layout.axis(node, weight.ndim)
-                multiplications = weight.size / max(1 if axis is None else weight.shape[axis], 1)
-            floating[node.name] = PRODUCT_US * elements * multiplications
+            floating[node.name] = PRODUCT_US * elements * (multiplications_per_output(node) or 1.0)
     crossings = []
     for name in profile:
         if name in graph.values:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.adjustments.equalization import MAX_SCALE_RATIO, find_equalization_scales
+from qprof_onnx.quantizer.adjustments.equalization import MAX_SCALE_RATIO, EqualizationSearch
 from qprof_onnx.quantizer.noise.activation_ranges import RangeCache
 from qprof_onnx.quantizer.numerics.density import ChannelDensities
 from qprof_onnx.quantizer.plan.plan import EqualizationScales
@@ -30,7 +30,7 @@ def scales_of(net: Network, **settings: object) -> dict[str, EqualizationScales]
     config: QuantConfig = load_recipe("onnxruntime-x86", settings).config
     plan = net.plan(**{**settings, "equalization": "off", "bias_correction": "off"})
     densities, ranges = ChannelDensities(net.profile), RangeCache()
-    return find_equalization_scales(net.graph, net.profile, config, plan, densities=densities, ranges=ranges)
+    return dict(EqualizationSearch(net.graph, net.profile, config, plan, densities, ranges).scales())
 
 
 def test_scales_are_powers_of_two_within_a_bound() -> None:
