@@ -594,7 +594,7 @@ def setting_options(*records: type) -> Callable[[F], F]:
             "--set",
             "lines",
             cls=SetOption,
-            rare={name: each[name] for each in map(options_of, records) for name in RARE & each.keys()},
+            rare={name: each[name] for each in map(options_of, records) for name in each if name in RARE},
             group="Basic",
             multiple=True,
             metavar="KEY=VALUE",

@@ -154,8 +154,8 @@ def check_samples_line(count: int, output: Path) -> str:
     if not count:
         return "no samples are kept: what qprof quantize says of a model is estimated, not run"
     return (
-        f"{samples_file(output)}: {count} sample{'s'[: count != 1]} as they are, on which qprof quantize "
-        "runs a model before it writes it; do not publish the file (--keep-samples 0: none)"
+        f"{samples_file(output)}: {count} raw sample{'s'[: count != 1]}, used to test models before they are "
+        "written; do not publish the file (--keep-samples 0: none)"
     )
 
 

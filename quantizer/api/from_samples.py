@@ -376,7 +376,7 @@ def own_profile(
     if file is not None and profile.check_samples:
         count, kept = len(profile.check_samples), str(samples_file(file))
         sentence = f"{kept}: {count} of the samples as they are, to run models on"
-        remedy = "do not publish the file (--keep-samples 0: none)"
+        remedy = "do not publish the file (--set keep_samples=0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
     findings = profile.findings
     profile, of_noise = with_noise_of_kept(profile, model.prepared.model)

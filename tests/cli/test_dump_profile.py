@@ -29,8 +29,8 @@ def test_a_profile_is_written_and_its_size_told(tmp_path: Path) -> None:
     assert result.stdout == (
         f"{tmp_path / 'p.yaml'}: {len(profile)} tensors, 64 samples\n"
         "input 'image': float 8x1x8x8, range 0 to 1, mean 0.309, standard deviation 0.375\n"
-        f"{tmp_path / 'p.samples.npz'}: {len(profile.check_samples)} samples as they are, on which qprof "
-        "quantize runs a model before it writes it; do not publish the file (--keep-samples 0: none)\n"
+        f"{tmp_path / 'p.samples.npz'}: {len(profile.check_samples)} raw samples, used to test models "
+        "before they are written; do not publish the file (--keep-samples 0: none)\n"
     )
     assert {"image", "logits"} <= set(profile)
 

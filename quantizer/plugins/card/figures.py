@@ -63,7 +63,7 @@ def figures_of(found: Evaluation, slack: Slack, *, repeated: bool = False) -> di
             sqnr = min(output.difference.sqnr, MAX_SQNR_DB) if repeated else output.difference.sqnr
             figures.append(Figure(f"SQNR of output '{output.name}'", sqnr, slack.sqnr, " dB"))
         if repeated and (same := output.agreement) is not None:
-            of = f"answers of output '{output.name}' that are the same"
+            of = f"same answers of '{output.name}'"
             row = max(slack.score, 100.0 / max(same.total, 1))
             figures.append(Figure(of, 100.0 * same.ratio, row, " %"))
     largest = found.quantized_bytes * slack.size / 100.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,7 +28,7 @@ from ...noise.estimate_check import estimates_of
 from ...noise.output_limits import WORDS, NoiseLimits
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
-from ...search.attribution import Attribution, OutputNoise
+from ...search.attribution import Attribution
 from ...search.node_costs import TimedNodes
 from ...search.verdict import Verdict as Judgement
 from .content import (
@@ -57,8 +57,6 @@ from .estimates import (
     int8_share,
     node_records,
     run_times,
-    sample_records,
-    shared_groups,
     tensor_noise,
     tensor_records,
 )
@@ -74,7 +72,6 @@ class Results:
     evaluation: Evaluation | None = None  # of the quantized model on samples
     seen: EvaluateResult | None = None  # on the samples that the profile keeps, without others
     attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
-    other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)  # the noise of the outputs
     layers: LayerReport | None = None  # tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
     tuning: Any = None  # the `TuneResult` of another plug-in, which may not be installed
@@ -120,8 +117,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
     at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
-    samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
-    shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
+    samples = section("samples", lambda: _samples(evaluation) if evaluation else ()) or ()
     judgement = None if quantization is None else quantization.verdict
     if judgement is None and isinstance(evaluation, EvaluateResult):
         judgement = evaluation.verdict
@@ -179,7 +175,6 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         run_times=times,
         float_groups=groups,
         samples=samples,
-        shared=shared,
         drift=tuple(map(_drift_record, results.drift)),
         trials=() if tuning is None else tuple(_trials(tuning)),
         findings=gravest_first([*findings, *left_out]),
@@ -187,23 +182,13 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     )
 
 
-def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
-    """Return the samples on which the models differ most, then those that make the extremes."""
-    extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
-    if evaluation is None:
-        return tuple(extreme.values())
+def _samples(evaluation: Evaluation) -> tuple[SampleRecord, ...]:
+    """Return the samples on which the models differ most."""
     excerpts = {excerpt.sample: excerpt.with_picture for excerpt in evaluation.excerpts}
-    most_different = {
-        one.sample: replace(
-            extreme.get(one.sample, SampleRecord(one.sample, 0, 0)),
-            sqnr=one.sqnr,
-            changed=one.changed,
-            excerpt=excerpts.get(one.sample),
-        )
+    return tuple(
+        SampleRecord(one.sample, one.sqnr, one.changed, excerpts.get(one.sample))
         for one in evaluation.worst_samples
-    }
-    others = (record for name, record in extreme.items() if name not in most_different)
-    return (*most_different.values(), *others)
+    )
 
 
 def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[WhatIf, ...]:
@@ -211,7 +196,7 @@ def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[Wh
     verdict = None if results.quantization is None else results.quantization.verdict
     if verdict is None:
         found = results.attribution
-        changes = () if found is None else tuple(run_changes(found, analysis.plan, results.other_calibrator))
+        changes = () if found is None else tuple(run_changes(found))
         return with_commands(analysis.plan, names, changes)
     if verdict.applied is not None and names.command_line:
         names = replace(names, command_line=(*names.command_line, *verdict.applied.options))

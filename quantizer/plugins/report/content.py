@@ -23,17 +23,6 @@ SLOWER = 0.98
 
 
 @dataclass(frozen=True)
-class CalibratorChoice:
-    """The range that one calibrator chooses for a tensor."""
-
-    name: str  # of the calibrator, or "plan" for the range that the plan has
-    low: float  # the smallest and the largest value that is represented
-    high: float
-    clipped: float  # share of the values outside by more than one step, 0 to 1
-    sqnr: float | None  # expected, in dB, of quantizing this tensor alone; None where it has no signal
-
-
-@dataclass(frozen=True)
 class HistogramBins:
     """Counts in bins of equal width."""
 
@@ -71,12 +60,8 @@ class TensorRecord:
     non_finite: int  # values that are NaN or infinite
     histogram: HistogramBins | None  # of the finite values; None without any
     parameters: Parameters | None  # in the plan; None for a tensor that stays float
-    calibrators: tuple[CalibratorChoice, ...]  # what the calibrators choose
     following: str = ""  # operators of the function of all its readers by whose error the range was chosen
     is_equalized: bool = False  # whether its channels were equalized: its histogram is estimated then
-    group: int | None = None  # index of its shared-scale group; None for none
-    minimum_samples: tuple[str, ...] = ()  # samples with the most extreme values, if the profile names them
-    maximum_samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +81,6 @@ class NodeRecord:
     conversions_us: float | None  # of a float node, what conversions around it would cost more in int8
     multiply_adds: float  # of one sample
     noise: float | None  # its share of the noise at the output with the lowest SQNR, 0 to 1
-    module: str = ""  # that it was exported from, as in "blocks.0.conv"; "" where nothing tells
     run_by: str = ""  # name of the If, Loop or Scan in whose body it is; "" in the main graph
     measured_float_us: float | None = None  # microseconds that it took in the float model
     measured_us: float | None = None  # the same in the quantized model, without conversions around it
@@ -180,27 +164,6 @@ class FloatGroupRecord:
     float_us: float | None  # predicted microseconds that they take; None where no times are known
     gain_us: float | None  # microseconds that int8 would save in those that it would make faster
     multiply_adds: float  # share of those of the model, 0 to 1
-
-
-@dataclass(frozen=True)
-class SharedMember:
-    """One tensor of a shared-scale group."""
-
-    tensor: str
-    low: float  # its own calibrated range
-    high: float
-    sets_range: bool  # whether its range makes the common one
-    lost_db: float  # dB that sharing costs it
-
-
-@dataclass(frozen=True)
-class SharedGroup:
-    """Activations with one scale, and who forced it."""
-
-    low: float  # the common range
-    high: float
-    tied_by: tuple[str, ...]  # names of the nodes that tied them
-    members: tuple[SharedMember, ...]  # in graph order
 
 
 @dataclass(frozen=True)
@@ -364,11 +327,9 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """A sample with extreme values, or one on which the models differ most."""
+    """A sample on which the models differ most."""
 
     sample: str
-    extremes: int  # number of tensors whose smallest or largest value it made
-    clipped: int  # number of quantized tensors in which its extreme values saturate
     sqnr: float | None = None  # of the output that differs most on it, in dB
     changed: float | None = None  # share of its answers, or objects, that the quantized model changed, 0 to 1
     excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)  # what a page shows of one of those
@@ -434,7 +395,6 @@ class Report(Presented):
         nodes: in graph order.
         run_times: of both models, as predicted and as measured, where they are known.
         float_groups: why nodes stay float, what takes most time first.
-        shared: groups of activations with one scale.
         samples: those that stand out.
         drift: newer profiles against the one of the plan, in the order given.
         trials: of a tuning.
@@ -462,7 +422,6 @@ class Report(Presented):
     nodes: tuple[NodeRecord, ...] = ()
     run_times: tuple[RunTime, ...] = ()
     float_groups: tuple[FloatGroupRecord, ...] = ()
-    shared: tuple[SharedGroup, ...] = ()
     samples: tuple[SampleRecord, ...] = ()
     drift: tuple[DriftRecord, ...] = ()
     trials: tuple[TrialRecord, ...] = ()

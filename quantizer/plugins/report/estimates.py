@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from ....profiles.base.errors import ConfigError, QprofError, natural_key
+from ....profiles.base.errors import ConfigError
 from ....profiles.records.drawing import shape_text
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
@@ -23,17 +23,14 @@ from ...noise.activation_ranges import ActivationRanges, effective_range, find_f
 from ...noise.kept_samples import read_measured
 from ...noise.mask_fillers import with_fillers_apart
 from ...noise.output_limits import NoiseLimits, judging_limits
-from ...numerics.affine import TYPES, UINT8, QuantParams
-from ...numerics.calibrators import CALIBRATORS, calibrate
+from ...numerics.affine import UINT8, QuantParams
 from ...numerics.clipping import share_outside
 from ...numerics.quantization_noise import expected_noise
-from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph, Node
 from ...plan.plan import Kind, NodePlan, QuantPlan
 from ...plan.reasons import FloatReason, ReasonCode
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.plan_model import open_plan
-from ...planning.shared_scales import lost_to
 from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
 from ...search.attribution import Attribution
 from ...search.integer_share import multiplications
@@ -42,7 +39,6 @@ from ...targets.config import split_shapes
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .content import (
-    CalibratorChoice,
     FloatGroupRecord,
     HistogramBins,
     NodeRecord,
@@ -50,13 +46,9 @@ from .content import (
     NoisePart,
     Parameters,
     RunTime,
-    SampleRecord,
-    SharedGroup,
-    SharedMember,
     TensorNoiseRecord,
     TensorRecord,
 )
-from .layer_tree import module_of
 
 # What is estimated of a plan from model and profile alone ------------------------------------------------
 
@@ -246,7 +238,6 @@ def node_records(
                 conversions_us=conversions,
                 multiply_adds=multiply_adds,
                 noise=noise.get(name),
-                module=module_of(node),
                 run_by=_run_by(node, graph),
                 measured_float_us=measured_times.floating.get(name),
                 measured_us=measured_times.integer.get(name),
@@ -323,21 +314,13 @@ MAX_BINS = 128
 BINS_PER_BIN = 16
 """Equal bins that are joined to one."""
 
-MAX_KL_TENSORS = 400
-"""Quantized tensors of a model up to which calibrator kl is asked too: it takes 20 ms for each."""
-
 MAX_TENSORS = 1200
 """Activations of which a report has a record; those that stay float are left out first."""
-
-
-MAX_SAMPLES = 12
-"""Samples that are listed."""
 
 
 def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
     """Return a record of each activation that was observed, in graph order."""
     plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
-    groups = {name: at for at, group in enumerate(plan.shared_scales) for name in group.members}
     equalized = {equalized_name(name) for name in plan.adjustments.equalization}
     names = [n for n in graph.values if n in profile and profile[n].count and graph.is_float(n)]
     names = [n for n in names if not graph.is_constant(n)]
@@ -345,7 +328,6 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
         kept = [n for n in names if n in plan.tensors]
         kept += [n for n in names if n not in plan.tensors][: max(0, MAX_TENSORS - len(kept))]
         names = [n for n in names if n in set(kept)]
-    with_slow = sum(name in plan.tensors for name in names) <= MAX_KL_TENSORS
     records = []
     for name in names:
         tensor, producer, activations = profile[name], graph.producer(name), analysis.activations
@@ -354,7 +336,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
         effective = plain if activations is None else activations.effective(name)
         followed = None if effective == plain else find_following(graph, name)
         params = plan.tensors.get(name)
-        parameters, choices = None, tuple[CalibratorChoice, ...]()
+        parameters = None
         if params is not None and len(params.scale) == 1:
             low, high = represented(params)
             parameters = Parameters(
@@ -366,9 +348,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
                 clipped=clipped_share(tensor, params),
                 sqnr=_sqnr(tensor, params, effective),
             )
-            choices = tuple(_calibrator_choices(name, analysis, params, effective, with_slow=with_slow))
         recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
-        extremes = tensor.extremes
         records.append(
             TensorRecord(
                 name=name,
@@ -383,12 +363,8 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
                 non_finite=recorded.nan + recorded.inf,
                 histogram=_joined_bins(tensor),
                 parameters=parameters,
-                calibrators=choices,
                 following="" if followed is None else followed.chain.operators,
                 is_equalized=name in equalized,
-                group=groups.get(name),
-                minimum_samples=() if extremes is None else tuple(e.name for e in extremes.lowest),
-                maximum_samples=() if extremes is None else tuple(e.name for e in extremes.highest),
             )
         )
     return tuple(records)
@@ -433,69 +409,6 @@ def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     return min(float(counts @ (below + above)) / total, 1.0)
 
 
-def _calibrator_choices(
-    name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_slow: bool
-) -> Iterator[CalibratorChoice]:
-    """Yield the choice of each calibrator for a tensor that is quantized, in its type."""
-    plan, tensor = analysis.plan, analysis.profile[name]
-    own = plan.config.calibrator.partition(":")[0]
-    schema = SCHEMAS[plan.config.schema]
-    qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    if params.qtype.is_float:  # the largest magnitude, whatever the calibrator
-        low, high = represented(params)
-        yield CalibratorChoice(
-            own, low, high, clipped_share(tensor, params), _sqnr(tensor, params, effective)
-        )
-        return
-    names = [name for name, calibrator in CALIBRATORS.items() if with_slow or not calibrator.is_slow]
-    for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
-        try:
-            if calibrator == own and analysis.activations is not None:
-                chosen = analysis.activations.calibrated(name, qtype)
-            else:
-                chosen = calibrate(tensor, calibrator, schema, qtype)
-        except QprofError:  # bins too coarse for it
-            continue
-        own_params = choose_params(chosen.low, chosen.high, schema, qtype)
-        low, high = represented(own_params)
-        clipped, sqnr = clipped_share(tensor, own_params), _sqnr(tensor, own_params, effective)
-        yield CalibratorChoice(calibrator, low, high, clipped, sqnr)
-
-
 def _sqnr(tensor: TensorProfile, params: QuantParams, effective: tuple[float, float]) -> float | None:
     noise = expected_noise(tensor, params, effective)
     return noise.sqnr_db if noise.signal_power > 0.0 else None
-
-
-def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
-    """Return the groups of activations with one scale, in the order of the plan."""
-    return tuple(
-        SharedGroup(
-            *group.range,
-            group.tied_by,
-            tuple(
-                SharedMember(name, *own, name in group.range_set_by, lost_to(own, group.range))
-                for name, own in group.members.items()
-            ),
-        )
-        for group in plan.shared_scales
-    )
-
-
-def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
-    """Return the samples that made most minima and maxima, and in how many of them values saturate."""
-    ends: Counter[str] = Counter()
-    clipped: Counter[str] = Counter()
-    for name, tensor in analysis.profile.items():
-        if tensor.extremes is None or tensor.minimum == tensor.maximum:
-            continue
-        ends.update({e.name for e in (*tensor.extremes.lowest[:1], *tensor.extremes.highest[:1])})
-        params = analysis.plan.tensors.get(name)
-        if params is not None and len(params.scale) == 1:
-            low, high = represented(params)
-            slack = params.tensor_scale
-            outside = {e.name for e in tensor.extremes.lowest if e.value < low - slack}
-            outside |= {e.name for e in tensor.extremes.highest if e.value > high + slack}
-            clipped.update(outside)
-    order = sorted(ends, key=lambda sample: (-ends[sample], natural_key(sample)))[:MAX_SAMPLES]
-    return tuple(SampleRecord(sample, ends[sample], clipped[sample]) for sample in order)

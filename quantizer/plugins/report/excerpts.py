@@ -28,29 +28,10 @@ MAX_ORIGINAL_SIDE = 256
 """Pixels of a side of a picture as its file has it, at most."""
 MIN_PICTURE_SIDE = 8
 """Pixels of a side from which on an input is shown as a picture."""
-MIN_SIGNAL_LENGTH = 200
-"""Values from which on an input of one axis is shown as a signal."""
-SIGNAL_PARTS = 80
-"""Equal parts of a signal, of each of which the lowest and the highest value are drawn."""
 MAX_CHARACTERS = 240
 """Characters of a text that are shown."""
 MAX_NUMBERS = 12
 """Numbers of an input that are shown as text."""
-
-NORMALISATIONS = (
-    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ((0.406, 0.456, 0.485), (0.225, 0.224, 0.229)),
-    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-)
-"""Means and deviations that pictures are often normalised by, of pixels from 0 to 1: ImageNet's, the same of
-channels in the order BGR, CLIP's, and to -1 to 1."""
-MIN_SPECTRUM = 1.5
-"""Rows over columns from which on a matrix is taken for a spectrum of a row for each moment."""
-MIN_WHITE = 64.0
-"""Value from which on the largest one of a picture is taken for one of 0 to 255."""
-MAX_PIXEL_ERROR = 0.02
-"""Distance of a pixel to a whole number, of 255, by which a normalisation is known to be the right one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +73,6 @@ class Excerpt:
     media_type: str = "image/png"  # of the picture; width goes before height
     size: tuple[int, int] = (1, 1)
     frame: Box | None = None  # the part of the input that the picture shows, as x0, y0, x1, y1 in its pixels
-    curve: tuple[float, ...] = ()  # of that input, lowest and highest values of equal parts in turn
     text: str = ""  # of that input: a text, the fields of a row, strings, or the first of its numbers
     found: tuple[Found, ...] = ()  # objects in the picture, the surest first; () for a model that finds none
     answer_pictures: tuple[str, ...] = ()  # those that both models answer, PNG in base64: masks, or pictures
@@ -236,12 +216,6 @@ def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading)
             text = "" if reading.decode is None else reading.decode(array.reshape(-1).tolist())
             if text:
                 return {"input": name, "text": _cut(text)}
-    for name, array in of_row.items():
-        flat = array.reshape(-1)
-        if is_float(array) and max(array.shape, default=0) == flat.size >= MIN_SIGNAL_LENGTH:
-            parts = np.array_split(np.nan_to_num(flat.astype(np.float64)), SIGNAL_PARTS)
-            ends = ((float(part.min()), float(part.max())) for part in parts)
-            return {"input": name, "curve": tuple(float(f"{end:.4g}") for pair in ends for end in pair)}
     ordered = sorted(of_row.items(), key=lambda item: item[1].dtype.kind not in "OU")
     for name, array in ordered:
         if array.dtype.kind in "OU":
@@ -283,17 +257,15 @@ def _frame(array: npt.NDArray[Any]) -> Box | None:
 def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     """Return an array as a picture [height, width] or [height, width, 3], or None.
 
-    Usual normalisations and pixels from 0 to 1 or to 255 are restored, others stretched over all channels. A
-    matrix with many more rows than columns is turned: a spectrum is read from left to right, low bands below.
+    Its values are stretched over all channels.
     """
     picture = _picture_of(array)
     if picture is None:
         return None
     small = _made_smaller(picture)
-    height, width, channels = small.shape
-    if channels == 1 and height >= MIN_SPECTRUM * width and (small.min() < 0.0 or small.max() > 255.0):
-        small = np.rot90(small)
-    return _as_bytes(small if array.dtype == np.uint8 else _as_they_were(small))
+    low, high = float(small.min()), float(small.max())
+    scale = 255.0 / (high - low) if high > low else 0.0
+    return _as_bytes(small if array.dtype == np.uint8 else (small - low) * scale)
 
 
 def _made_smaller(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -311,19 +283,6 @@ def _as_bytes(pixels: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     """Return pixels from 0 to 255 of [height, width, channels] as whole ones; one channel has no axis."""
     whole: npt.NDArray[np.uint8] = np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
     return whole if whole.shape[2] > 1 else whole[..., 0]
-
-
-def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the pixels, 0 to 255, that values [height, width, channels] were made of."""
-    low, high = float(values.min()), float(values.max())
-    if low >= 0.0 and values.shape[-1] == 3 and (low < high <= 1.0 or MIN_WHITE <= high <= 255.0):
-        return values * (255.0 if high <= 1.0 else 1.0)
-    for mean, deviation in NORMALISATIONS if values.shape[-1] == 3 else ():
-        pixels = (values * deviation + mean) * 255.0
-        distances = np.abs(pixels - np.rint(pixels))
-        if pixels.min() > -0.5 and pixels.max() < 255.5 and float(distances.max()) <= MAX_PIXEL_ERROR:
-            return pixels
-    return (values - low) * (255.0 / (high - low) if high > low else 0.0)
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:

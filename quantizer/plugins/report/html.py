@@ -27,14 +27,12 @@ from .content import (
     NodeRecord,
     Report,
     RunTime,
-    SharedGroup,
     TensorDriftRecord,
     TensorRecord,
     score_figure,
 )
-from .drawings import curve_path, sparkline_path, sqnr_plot, waterfall
+from .drawings import sparkline_path, sqnr_plot
 from .figures import DASH, MINUS, count_text, decibel_text, duration, number, percent_text, plural, visible
-from .layer_tree import LayerRow, is_slower, layer_rows
 
 SCRIPTS = ("page.js", "tensor.js", "graph.js")
 """The scripts, in the order in which they run: one text in the page."""
@@ -69,8 +67,8 @@ MAX_LAYER_ROWS = 1000
 MAX_FLOAT_NODES = 200
 """Nodes of one reason that are listed."""
 
-MAX_SHARED_GROUPS = 60
-"""Groups of shared scales that are listed: those that cost a member most."""
+MAX_STEPS = 14
+"""Nodes of a noise budget that have a row of their own."""
 
 MAX_SHOWN_OBJECTS = 8
 """Objects that are listed and drawn of a picture: the surest."""
@@ -80,9 +78,6 @@ MAX_DRIFT_ROWS = 25
 
 NOTABLE_CLIPPING = 1e-3
 """Share of clipped values from which a tensor is marked."""
-
-MIN_SHOWN_LOSS_DB = 0.1
-"""dB lost from which a group of shared scales is shown at once."""
 
 
 def page(report: Report) -> str:
@@ -117,6 +112,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         MAX_SHOWN_OBJECTS=MAX_SHOWN_OBJECTS,
+        MAX_STEPS=MAX_STEPS,
         column=Column,
         dash=DASH,
         known_fields=known_fields,
@@ -129,16 +125,15 @@ def _environment() -> Environment:
         by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
         capitalised=capitalised,
         count=count_text,
-        curve_path=curve_path,
         decibels=decibel_text,
         drift_distance=drift_distance,
         duration=duration,
         heat=lambda tensor: f"heat{min(4, int(drift_distance(tensor) / 0.1))}",
-        largest_loss=largest_loss,
         layer_table=layer_table,
         places=node_places,
         most_drifted=most_drifted,
         name=name_code,
+        noise_share=lambda sqnr: percent_text(10.0 ** (-sqnr / 20.0)),
         number=number,
         one_line=lambda markup: Markup(" ".join(markup.split())),
         percent=percent_text,
@@ -146,13 +141,11 @@ def _environment() -> Environment:
         plain_decibels=decibels,
         plural=plural,
         score=score_figure,
-        shared_by_loss=shared_by_loss,
         sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
         size=size_text,
         slowest_first=slowest_first,
         sort_value=lambda value: "-inf" if value is None else f"{value:.9g}",
         sparkline_path=sparkline_path,
-        waterfall=waterfall,
     )
     environment.tests.update(
         clipped=is_clipped,
@@ -186,10 +179,8 @@ def name_code(name: str) -> Markup:
 
 
 def node_places(nodes: Sequence[NodeRecord]) -> dict[str, str]:
-    """Return the runner of each node in a body, or the module of a node whose name lacks it, by node."""
-    bodies = {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
-    modules = {node.name: node.module for node in nodes if node.module not in node.name}
-    return {**modules, **bodies}
+    """Return the runner of each node in a body, by node."""
+    return {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
 
 
 def known_fields(records: Iterable[object]) -> set[str]:
@@ -212,51 +203,44 @@ def is_clipped(tensor: TensorRecord) -> bool:
     return params is not None and params.clipped >= NOTABLE_CLIPPING and not tensor.following
 
 
-def largest_loss(group: SharedGroup) -> float:
-    """Return the dB that sharing its scale costs the tensor that loses most."""
-    return max((member.lost_db for member in group.members), default=0.0)
-
-
-def shared_by_loss(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[SharedGroup], int]:
-    """Return the groups that cost most, those of the others that are listed, and the number of all others."""
-    ranked = sorted(groups, key=lambda group: -largest_loss(group))
-    costly = [group for group in ranked if largest_loss(group) >= MIN_SHOWN_LOSS_DB][:MAX_SHARED_GROUPS]
-    return costly, ranked[len(costly) : len(costly) + MAX_SHARED_GROUPS], len(ranked) - len(costly)
-
-
 # Nodes ------------------------------------------------------------------------------------------------------
+
+
+MIN_SLOWER_US, MIN_SLOWER_SHARE = 5.0, 0.1
+"""Microseconds, and share of its time in float, by which a layer is slower at least to be called so: the
+profiler adds some 2 to 4 to each kernel, of which int8 may have one more."""
+
+
+def is_slower(before: float | None, after: float | None) -> bool:
+    """Whether a layer that took `before` microseconds in float takes more in the quantized model."""
+    if before is None or after is None:
+        return False
+    return after - before >= max(MIN_SLOWER_US, MIN_SLOWER_SHARE * before)
 
 
 @dataclass(frozen=True)
 class LayerTable:
     """The table of layers."""
 
-    rows: list[LayerRow]  # in graph order, each module before its layers
+    rows: list[NodeRecord]  # those that add most noise first
+    others: int  # layers without a row
     times: tuple[str, ...]  # name of the times in float and in the quantized model that bars are drawn of
     longest: float  # microseconds of the longest bar
 
-    @property
-    def has_modules(self) -> bool:
-        """Whether there are rows of modules."""
-        return any(row.is_module for row in self.rows)
-
-    def times_of(self, row: LayerRow) -> tuple[float | None, ...]:
+    def times_of(self, row: NodeRecord) -> tuple[float | None, ...]:
         """Return the microseconds of a row, in float and in the quantized model."""
-        return tuple(row.total(name) for name in self.times)
+        return tuple(getattr(row, name) for name in self.times)
 
 
 def layer_table(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> LayerTable:
     """Return the table of layers: bars are of measured times, else of predicted ones."""
-    order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
-    rows = layer_rows(nodes, {node.name for node in order[:MAX_LAYER_ROWS]})
-    if not any(row.is_module for row in rows):
-        rows = layer_rows(order, {node.name for node in order[:MAX_LAYER_ROWS]})
+    rows = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))[:MAX_LAYER_ROWS]
     times: tuple[str, ...] = ()
     if run_times:
         is_measured = run_times[-1].how == "measured"
         times = ("measured_float_us", "measured_us") if is_measured else ("float_us", "planned_us")
-    longest = max((row.total(name) or 0.0 for row in rows for name in times), default=0.0)
-    return LayerTable(rows, times, longest or 1.0)
+    longest = max((getattr(row, name) or 0.0 for row in rows for name in times), default=0.0)
+    return LayerTable(rows, len(nodes) - len(rows), times, longest or 1.0)
 
 
 def slowest_first(
@@ -298,13 +282,6 @@ def script_data(report: Report) -> str:
         {
             "tensors": [_tensor_data(t, noise.get(t.name)) for t in report.tensors],
             "nodes": _nodes_data(report.nodes),
-            "groups": [
-                {
-                    "by": list(g.tied_by[:8]),
-                    "of": [[m.tensor, m.sets_range, _rounded(m.lost_db, 3)] for m in g.members[:40]],
-                }
-                for g in report.shared
-            ],
         },
         separators=(",", ":"),
         allow_nan=False,
@@ -350,26 +327,12 @@ def _tensor_data(t: TensorRecord, measured: float | None) -> dict[str, Any]:
             _rounded(p.clipped, 3),
             _rounded(p.sqnr, 4),
         ]
-        data["k"] = [
-            [
-                c.name,
-                _rounded(c.low, 5),
-                _rounded(c.high, 5),
-                _rounded(c.clipped, 3),
-                _rounded(c.sqnr, 4),
-            ]
-            for c in t.calibrators
-        ]
     if measured is not None:
         data["m"] = _rounded(measured, 4)
     if t.following:
         data["f"] = t.following
     if t.is_equalized:
         data["eq"] = 1
-    if t.group is not None:
-        data["g"] = t.group
-    if t.minimum_samples or t.maximum_samples:
-        data["x"] = [list(t.minimum_samples), list(t.maximum_samples)]
     return data
 
 
@@ -393,7 +356,6 @@ def _nodes_data(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
             _rounded(n.multiply_adds, 4),
             _rounded(n.noise, 3),
             [makers[name] for name in n.inputs if name in makers],
-            word(n.module),
             _rounded(n.measured_float_us, 4),
             _rounded(n.measured_us, 4),
         ]

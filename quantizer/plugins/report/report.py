@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,11 @@ from ...plan.documents import documents_beside
 from ...plan.plan import QuantPlan
 from ...plan.provenance import read_provenance
 from ...plan.store import PlanLike, read_plan
-from ...planning.plan_model import PlannedModel, model_facts, open_plan, plan_from
+from ...planning.plan_model import open_plan
 from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
-from ...search.attribution import attribute, noise_of_plan, samples_to_attribute_on
+from ...search.attribution import attribute, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
 from ...search.node_costs import TimedNodes, find_costs, relative_size
-from ...targets.loading import load_recipe
-from ...targets.packaged import target_names
 from ...targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report, Size
@@ -245,43 +242,27 @@ def _attributed(
 ) -> Results:
     """Return results with the noise of the plan's nodes, if samples are at hand and the plan runs here."""
 
-    def found() -> Results | None:
+    def attributed() -> Results | None:
         samples = _kept_samples(analysis) if data is None else data
         if samples is None:
             return None
-        planned = open_plan(analysis.prepared, analysis.plan)
-        limit = CHECK_SAMPLES if data is None else None
-        run = partial(samples_to_attribute_on, analysis.model_file.path, planned, samples, limit)
-        keeps, is_poor, limits = True, False, analysis.limits
+        keeps = True
         if (evaluation := results.evaluation or results.seen) is not None:
             keeps = is_poor = evaluation.decision.grade in ("fair", "poor")
             if only_poor and not is_poor:
                 return None
-        attribution = attribute(planned, run(provider=provider), limits, keeps=keeps, provider=provider)
-        other = _with_usual_calibrator(analysis) if is_poor else None
-        noises = (
-            {} if other is None else noise_of_plan(other, run(provider=provider), limits, provider=provider)
-        )
-        return replace(results, attribution=attribution, other_calibrator=noises)
+        planned = open_plan(analysis.prepared, analysis.plan)
+        limit = CHECK_SAMPLES if data is None else None
+        run = samples_to_attribute_on(analysis.model_file.path, planned, samples, limit, provider=provider)
+        found = attribute(planned, run, analysis.limits, keeps=keeps, provider=provider)
+        return replace(results, attribution=found)
 
     try:
-        made, left_out = improved("report: noise of the nodes", found, None)
+        made, left_out = improved("report: noise of the nodes", attributed, None)
     except QprofError:
         return results
     made = made or results
     return replace(made, left_out=(*made.left_out, *left_out))
-
-
-def _with_usual_calibrator(analysis: Analysis) -> PlannedModel | None:
-    """Return the plan with the calibrator of its target, or None if it has that or comes from no profile."""
-    recipe, config = analysis.recipe, analysis.plan.config
-    if recipe is None or not config.reads_profile or config.target not in target_names():
-        return None
-    usual = load_recipe(config.target).config.calibrator
-    if config.calibrator == usual:
-        return None
-    other = replace(recipe, config=replace(config, calibrator=usual))
-    return plan_from(model_facts(analysis.prepared, analysis.measured, other))
 
 
 def _timed_nodes(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...model.folders import quantized_name
 from ...plan.plan import QuantPlan
-from ...search.attribution import Attribution, OutputNoise
+from ...search.attribution import Attribution
 from ...search.fixes import MIN_GAIN_DB
 from ...search.verdict import Fix, Verdict
-from ...targets.loading import load_recipe, options_of_config
+from ...targets.loading import options_of_config
 from .content import WhatIf
 
 MUCH_FASTER = 1.1
@@ -69,38 +68,22 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
         )
 
 
-def run_changes(
-    found: Attribution, plan: QuantPlan, other_calibrator: Mapping[str, OutputNoise]
-) -> Iterator[WhatIf]:
-    """Yield the changes that improved the outputs of a plan in a run: its target's calibrator, float
-    nodes."""
-
-    def change(fix: Fix, title: str, noises: Mapping[str, OutputNoise]) -> WhatIf:
-        after = noises[found.output].sqnr if found.output in noises else None
-        gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
-        nodes = fix.settings.get("keep_float", ())
-        return WhatIf(
-            title=title,
+def run_changes(found: Attribution) -> Iterator[WhatIf]:
+    """Yield the float nodes with which the outputs of a plan held in a run."""
+    after = found.held[found.output].sqnr if found.output in found.held else None
+    gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
+    if found.enough and (gained is None or gained >= MIN_GAIN_DB):
+        yield WhatIf(
+            title=_kept_words(found.enough),
             command="",
             output=found.output,
             sqnr=after,
             gained=gained,
             speedup=None,
-            nodes=nodes if isinstance(nodes, tuple) else (),
-            options=fix.options,
+            nodes=found.enough,
+            options=Fix({"keep_float": found.enough}).options,
             measured_on=found.samples,
         )
-
-    changes = []
-    if other_calibrator:
-        usual = load_recipe(plan.config.target).config.calibrator
-        fix = Fix({"calibrator": usual})
-        changes.append(change(fix, _setting_words("calibrator", usual), other_calibrator))
-    if found.enough:
-        fix = Fix({"keep_float": found.enough})
-        changes.append(change(fix, _kept_words(found.enough), found.held))
-    helpful = (one for one in changes if one.gained is None or one.gained >= MIN_GAIN_DB)
-    yield from sorted(helpful, key=lambda one: math.inf if one.sqnr is None else one.sqnr, reverse=True)
 
 
 def _kept_words(nodes: tuple[str, ...]) -> str:

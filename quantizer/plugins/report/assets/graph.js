@@ -6,7 +6,7 @@ nodes.rows.forEach((row, at) => row[9].forEach((maker) => readers[maker].push(at
 const INT = new Set(["quantized", "lookup-table", "pass-through", "dynamic"]);
 const node = (at) => {
   const r = nodes.rows[at];
-  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], int8: r[5], conversions: r[6], macs: r[7], noise: r[8], makers: r[9], module: nodes.words[r[10]], measured: [r[11], r[12]], isInt: INT.has(nodes.words[r[1]]) };
+  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], int8: r[5], conversions: r[6], macs: r[7], noise: r[8], makers: r[9], measured: [r[10], r[11]], isInt: INT.has(nodes.words[r[1]]) };
 };
 const colour = { mode: "noise", chosen: -1 };
 const most = { noise: Math.max(1e-9, ...nodes.rows.map((r) => r[8] || 0)), time: Math.max(1e-9, ...nodes.rows.map((r) => r[4] || 0)) };
@@ -153,7 +153,6 @@ function drawNodeCard(at) {
   const n = node(at), gain = n.int8 !== null && n.conversions !== null ? n.planned - n.int8 - n.conversions : null;
   const tensors = (names) => names.map((name, i) => [i ? ", " : null, tensorAt.has(name) ? el("button", { type: "button", class: "link", onclick: () => { showTensor(tensorAt.get(name), true); byId("tensors").scrollIntoView(); } }, name) : name]);
   byId("node-card").replaceChildren(el("h3", { title: n.name }, n.name), el("p", { class: "muted" }, `${n.op}, node ${at + 1} of ${nodes.names.length}`), list([
-    n.module && !n.name.includes(n.module) ? ["module", n.module] : null,
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
     n.why ? [n.isInt ? "remark" : "why float", n.why] : null,
     ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],

@@ -86,28 +86,6 @@ for (const control of document.querySelectorAll("[data-for]")) {
   control.addEventListener("input", () => filterTable(control.dataset.for));
 }
 
-/* Folding: the button of a module hides the layers in it. All are shown without scripts. */
-const layerTable = byId("layer-table");
-function foldLayers() {
-  let closed = Infinity;
-  for (const row of layerTable.tBodies[0].rows) {
-    const depth = Number(row.dataset.depth), button = row.querySelector(".fold");
-    if (depth <= closed) closed = Infinity;
-    row.hidden = depth > closed;
-    if (button && !row.hidden && button.getAttribute("aria-expanded") === "false") closed = depth;
-  }
-}
-if (layerTable) {
-  for (const button of layerTable.querySelectorAll(".fold")) button.setAttribute("aria-expanded", "false");
-  layerTable.addEventListener("click", (event) => {
-    const button = event.target.closest(".fold");
-    if (!button) return;
-    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") === "false"));
-    foldLayers();
-  });
-  foldLayers();
-}
-
 /* Copying: the clipboard where a page in a file may use it, else a selection. */
 document.addEventListener("click", async (event) => {
   const button = event.target.closest(".do-copy");

@@ -1,11 +1,11 @@
-/* The card of a tensor: histogram with limits and zero point, what the calibrators choose, who made it. */
+/* The card of a tensor: histogram with limits and zero point, who made it. */
 const tensorAt = new Map(data.tensors.map((t, at) => [t.n, at]));
 const tensorCard = byId("tensor-card");
 const HIST = { width: 460, left: 66, right: 8, top: 18, bars: 120, row: 15 };
 
 function drawHistogram(t) {
   const [start, width, counts] = t.h;
-  const choices = (t.k || []).map(([name, low, high]) => ({ name, low, high }));
+  const choices = [];
   const limits = t.q ? [t.q[3], t.q[4]] : null;
   if (limits) choices.push({ name: "plan", low: limits[0], high: limits[1] });
   const observed = t.r[1] - t.r[0] || Math.abs(t.r[1]) || 1;
@@ -62,14 +62,6 @@ function binsTable(t) {
   return part;
 }
 
-function calibratorTable(t) {
-  const plan = ["plan", t.q[3], t.q[4], t.q[5], t.q[6]];
-  const rows = [...t.k, plan].map(([name, low, high, clipped, sqnr]) => el("tr", name === "plan" ? { class: "chosen" } : {},
-    el("th", { scope: "row" }, name), el("td", { class: "n" }, num(low)), el("td", { class: "n" }, num(high)), el("td", { class: "n" }, pct(clipped)), el("td", { class: "n" }, db(sqnr))));
-  const head = el("tr", {}, [["calibrator", ""], ["low", "n"], ["high", "n"], ["clipped", "n"], ["SQNR", "n"]].map(([word, css]) => el("th", { scope: "col", class: css || null }, word)));
-  return el("table", {}, el("caption", { class: "sr" }, "What each calibrator chooses"), el("thead", {}, head), el("tbody", {}, rows));
-}
-
 function nodeLinks(names) {
   return names.map((name, at) => [at ? ", " : null, nodeAt.has(name) ? el("button", { type: "button", class: "link", onclick: () => showNode(nodeAt.get(name), true) }, name) : name]);
 }
@@ -77,7 +69,6 @@ function nodeLinks(names) {
 function showTensor(at, move) {
   const t = data.tensors[at];
   if (!tensorCard) return;
-  const share = t.g !== undefined ? data.groups[t.g] : null;
   const pairs = [
     ["values", `${t.c[0].toLocaleString("en")}, ${pct(t.c[0] ? t.c[1] / t.c[0] : 0)} zeros${t.c[2] ? `, ${t.c[2]} NaN or infinite` : ""}`],
     ["observed", `${num(t.r[0], 6)} to ${num(t.r[1], 6)}`],
@@ -86,14 +77,12 @@ function showTensor(at, move) {
     t.m !== undefined ? ["SQNR here", `${db(t.m)}, with upstream noise`] : null,
     t.by[0] ? ["made by", nodeLinks([t.by[0]])] : ["made by", "an input of the model"],
     t.to.length ? ["read by", nodeLinks(t.to)] : null,
-    share ? ["shares its scale", `with ${share.of.length - 1} others, range of ${share.of.filter((m) => m[1]).map((m) => m[0]).join(", ")}; costs ${db((share.of.find((m) => m[0] === t.n) || [0, 0, 0])[2])}`] : null,
-    t.x ? ["most extreme in", [t.x[0].length ? `minimum: ${t.x[0].join(", ")}` : null, t.x[0].length && t.x[1].length ? "; " : null, t.x[1].length ? `maximum: ${t.x[1].join(", ")}` : null]] : null,
     t.eq ? ["note", "its channels are equalized: the histogram is estimated"] : null,
   ];
   tensorCard.replaceChildren(
     el("h3", { title: t.n }, t.n), el("p", { class: "muted" }, `${t.by[1]}, ${t.s}`),
     t.h ? drawHistogram(t) : null || "", list(pairs),
-    t.k && t.k.length ? el("div", { class: "wide" }, calibratorTable(t)) : "", t.h ? binsTable(t) : "");
+    t.h ? binsTable(t) : "");
   for (const row of document.querySelectorAll("#tensor-table tr.chosen")) row.classList.remove("chosen");
   const row = document.querySelector(`#tensor-table tr[data-tensor="${at}"]`);
   if (row) row.classList.add("chosen");

@@ -124,20 +124,6 @@ def test_a_click_on_a_node_and_the_keyboard_show_its_card(opened: Opened, whole:
     assert whole.nodes[0].name in page.inner_text("#node-card h3")
 
 
-def test_the_layers_of_a_module_are_folded_until_it_is_chosen(opened: Opened) -> None:
-    page = opened.page
-    module = page.locator("#layer-table .fold").first
-    shown = page.locator("#layer-table tbody:first-of-type tr:visible")
-    before = shown.count()
-    assert before < page.locator("#layer-table tbody:first-of-type tr").count()
-    module.click()
-    assert module.get_attribute("aria-expanded") == "true"
-    assert shown.count() > before
-    page.locator("#layer-table [data-node]:visible").first.click()
-    module.click()
-    assert shown.count() == before
-
-
 def test_of_a_good_model_the_first_sections_alone_are_open(
     browser: Browser, estimated: Report, whole: Report, tmp_path: Path
 ) -> None:

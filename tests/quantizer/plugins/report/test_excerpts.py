@@ -22,7 +22,6 @@ from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.plugins.report.class_names import ClassNames
 from qprof_onnx.quantizer.plugins.report.excerpts import (
     MAX_PICTURE_SIDE,
-    NORMALISATIONS,
     Excerpt,
     Reading,
     excerpt_of,
@@ -129,17 +128,6 @@ def test_a_picture_whose_file_has_gone_is_told() -> None:
     assert found.with_picture.text == "(the picture can no longer be read)"
 
 
-@pytest.mark.parametrize(("mean", "deviation"), [*NORMALISATIONS, ((0.0,) * 3, (1.0,) * 3)])
-def test_pixels_that_were_normalised_as_usual_are_shown_as_they_were(
-    mean: tuple[float, ...], deviation: tuple[float, ...]
-) -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    pixels = np.random.default_rng(2).integers(30, 200, (16, 12, 3)).astype(np.uint8)
-    values = ((pixels / 255.0 - mean) / deviation).astype(np.float32).transpose(2, 0, 1)
-    with pillow.open(io.BytesIO(b64decode(excerpt(np.stack([values] * 2)).picture))) as picture:
-        assert np.array_equal(np.asarray(picture), pixels)
-
-
 @pytest.mark.parametrize(
     ("shape", "mode", "size"),
     [
@@ -164,13 +152,6 @@ def test_pixels_come_back_from_a_png() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3)).astype(np.uint8)
     with pillow.open(io.BytesIO(png(pixels))) as picture:
         assert np.array_equal(np.asarray(picture), pixels)
-
-
-def test_a_signal_is_drawn_from_the_ends_of_its_parts() -> None:
-    signal = np.sin(np.linspace(0, 20, 4000, dtype=np.float32))[None].repeat(2, axis=0)
-    found = excerpt(signal)
-    assert not found.picture
-    assert (min(found.curve), max(found.curve)) == pytest.approx((-1.0, 1.0), abs=1e-3)
 
 
 def test_text_is_shown_before_numbers() -> None:
@@ -245,12 +226,3 @@ def test_objects_are_named_as_the_model_does_before_the_data(tmp_path) -> None:
     assert ClassNames(model, str(tmp_path)).of_any == {0: "b"}
     model.metadata_props["names"] = "['a', 'b', 'c']"
     assert ClassNames(model, str(tmp_path)).of_any == {0: "a", 1: "b", 2: "c"}
-
-
-def test_a_spectrum_goes_from_left_to_right_with_low_bands_at_the_bottom() -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    spectra = np.full((2, 1, 60, 20), -5.0, np.float32)
-    spectra[:, :, 45, 2] = 3.0  # late, and low
-    with pillow.open(io.BytesIO(b64decode(excerpt(spectra).picture))) as picture:
-        assert picture.size == (60, 20)
-        assert picture.getpixel((45, 17)) == 255

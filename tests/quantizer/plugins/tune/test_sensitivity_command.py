@@ -76,16 +76,3 @@ def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(pr
     worst = next(line for line in found.splitlines()[3:] if line.split()).split()[0]
     assert shown.startswith(f"node '{worst}'")
     assert "% clipped" in shown
-
-
-def test_a_report_of_another_calibrator_tries_that_of_the_target(profile, tmp_path) -> None:
-    settings = ["--calibrator", "percentile:90", "--set", "min_output_sqnr=0", "--set", "cost_model=off"]
-    quantized, model = tmp_path / "o.onnx", DIGITS / "model.onnx"
-    files = ["--profile", str(profile), "-o", str(quantized), "--save-plan", str(tmp_path / "plan.yaml")]
-    assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
-    words = ["report", str(model), str(quantized), "--profile", str(profile), "-o", str(tmp_path / "r")]
-    assert CliRunner().invoke(main, words).exit_code == 0
-    report = json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8"))
-    assert report["verdict"]["grade"] == "poor"
-    assert report["what_ifs"][0]["options"] == ["--calibrator", "mse"]
-    assert report["what_ifs"][0]["gained"] > 20.0
