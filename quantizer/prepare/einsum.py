@@ -1,159 +1,63 @@
-"""Einsum is written as MatMul, with Transpose and Reshape around it, or as Mul, ReduceSum and Transpose.
+"""Einsum of two tensors written as MatMul, with Transpose and Reshape around it.
 
-An index of a product of two operands is of one of four kinds: it is in both and the result (a stack of
-matrices), in the left or in the right and the result (rows, columns), or in both alone (summed). An index of
-one operand alone is summed first. All rows but the last stand before the stack, where MatMul broadcasts, so
-that no size needs to be known; so do all columns but the last, unless they are one axis of known size. More
-than two operands are multiplied from left to right, as onnxruntime does it.
+An index is of one of four kinds: it is in both and the result (a stack of matrices), in the left or in the
+right and the result (rows, columns), or in both alone (summed). A stack is taken of single rows, columns and
+sums, as in attention; without one there may be several of each, as in a layer whose weight has more axes.
 """
 
 from __future__ import annotations
 
 import math
-import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import onnx_ir as ir
 
-from ..model.editing import rank
+from ..model.editing import static_shape
 from ..model.graph import is_constant
 from .replacement import Replacement, Results
 
-NONE = "."
-"""In place of an index: an axis of size 1 that MatMul needs."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A factor: a tensor and the index of each of its axes."""
-
-    value: ir.Value
-    indices: str
-
-
-Equation: TypeAlias = tuple[Sequence[str], str, Mapping[str, int]]
-"""The indices of each operand and of the result, "..." replaced, and index -> its size where it is known."""
-
 
 def einsum(new: Replacement) -> Results:
-    """Return the result of an Einsum; none for a diagonal, or an equation that cannot be read."""
-    values = [value for value in new.node.inputs if value is not None]
-    equation = _equation(new.node.attributes.get_string("equation", "") or "", values)
-    if equation is None:
+    """Return the result of an Einsum; none for other equations, which stay."""
+    left, _, result = (new.node.attributes.get_string("equation", "") or "").replace(" ", "").partition("->")
+    operands = list(zip(left.split(","), map(new.input, range(len(new.node.inputs))), strict=False))
+    if len(operands) != 2 or len(new.node.inputs) != 2:
         return ()
-    terms, result, sizes = equation
-    factors = [Operand(value, term) for value, term in zip(values, terms, strict=True)]
-    product = factors[0]
-    for place, factor in enumerate(factors[1:], 2):
-        later = "".join([result, *terms[place:]])
-        product = _product(new, product, factor, later, sizes)
-    value = _ordered(new, _summed(new, product, result), result)
-    return (new.one("Identity", value) if value in values else value,)
+    if is_constant(operands[0][1]) and not is_constant(operands[1][1]):
+        operands.reverse()  # a weight is on the right
+    (mine, x), (its, w) = operands
+    is_diagonal = any(len(set(term)) < len(term) for term in (mine, its, result))
+    if x is None or w is None or is_diagonal or not (mine + its).isalpha():
+        return ()
+    stack = "".join(letter for letter in mine if letter in its and letter in result)
+    rows = "".join(letter for letter in mine if letter not in its)
+    columns = "".join(letter for letter in its if letter not in mine)
+    summed = "".join(letter for letter in mine if letter in its and letter not in result)
+    if not summed or set(stack + rows + columns) != set(result):
+        return ()
+    if stack and not len(rows) == len(columns) == len(summed) == 1:
+        return ()
+    is_matrix = len(summed) == len(columns) == 1
+    shapes = [dict(zip(term, value.shape or (), strict=False)) for term, value in ((mine, x), (its, w))]
+    known = [(shapes[0].get(letter), shapes[1].get(letter)) for letter in summed]
+    if any(isinstance(n, int) and isinstance(m, int) and n != m for n, m in known):
+        return ()  # one of them is repeated
+    if not is_matrix and static_shape(w) is None:
+        return ()
+    size = {letter: dim for letter, dim in shapes[1].items() if isinstance(dim, int)}
+    depth = math.prod(size[letter] for letter in summed) if not is_matrix else 0
 
-
-def _equation(text: str, values: Sequence[ir.Value]) -> Equation | None:
-    """Read an equation, or return None if it is not one of products and sums of tensors of these ranks."""
-    left, arrow, result = text.replace(" ", "").partition("->")
-    terms = left.split(",")
-    letters = left.replace(",", "").replace("...", "")
-    if len(terms) != len(values) or not set(letters) <= set(string.ascii_letters):
-        return None
-    # Axes that "..." stands for are the same index counted from the last one.
-    free = [letter for letter in string.ascii_letters if letter not in letters]
-    spelled = []
-    for term, value in zip(terms, values, strict=True):
-        dims, named = rank(value), len(term.replace("...", ""))
-        if dims is None and "..." in term:
-            return None
-        count = 0 if dims is None else dims - named
-        if not 0 <= count <= len(free) or (count and "..." not in term):
-            return None
-        spelled.append(term.replace("...", "".join(free[:count][::-1])))
-    rest = "".join(letter for letter in reversed(free) if any(letter in term for term in spelled))
-    if not arrow:
-        if letters not in (letters.lower(), letters.upper()):
-            return None  # numpy and onnxruntime do not agree which comes first
-        result = "..." + "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
-    if rest and "..." not in result:
-        return None
-    result = result.replace("...", rest)
-    is_diagonal = any(len(set(term)) < len(term) for term in (*spelled, result))
-    sizes = _sizes(spelled, values, result)
-    return None if is_diagonal or sizes is None else (spelled, result, sizes)
-
-
-def _sizes(terms: Sequence[str], values: Sequence[ir.Value], result: str) -> dict[str, int] | None:
-    """Return the known sizes of indices, or None if size 1 meets another without broadcasting."""
-    sizes: dict[str, int] = {}
-    for term, value in zip(terms, values, strict=True):
-        for letter, dim in zip(term, value.shape or (), strict=False):
-            if isinstance(dim, int) and sizes.setdefault(letter, dim) != dim:
-                if len(terms) > 2 or letter not in result:
-                    return None
-                sizes[letter] = max(sizes[letter], dim)
-    return sizes
-
-
-def _product(
-    new: Replacement, left: Operand, right: Operand, later: str, sizes: Mapping[str, int]
-) -> Operand:
-    """Multiply two factors, and add up the indices that are not read later."""
-    left, right = _summed(new, left, later + right.indices), _summed(new, right, later + left.indices)
-    if is_constant(left.value) and not is_constant(right.value):
-        left, right = right, left
-    own = dict.fromkeys(left.indices + right.indices)
-    summed = "".join(letter for letter in own if letter not in later)
-    order = "".join(letter for letter in dict.fromkeys(later) if letter in own)
-    if not summed:
-        factors = (_ordered(new, factor, order) for factor in (left, right))
-        return Operand(new.one("Mul", *factors), order)
-    stack = "".join(letter for letter in order if letter in left.indices and letter in right.indices)
-    rows = "".join(letter for letter in order if letter not in right.indices)
-    columns = "".join(letter for letter in order if letter not in left.indices)
-    outer, last = columns[:-1], columns[-1:]
-    joined = [sizes[letter] for letter in columns if letter in sizes]
-    if len(joined) == len(columns):  # one axis is made of them
-        outer, last = "", columns
-    inner = [sizes.get(letter, 0) for letter in summed]
-    size = math.prod(inner) if all(inner) else -1
-
-    before = rows[:-1] + NONE * len(outer) + stack
-    a = _ordered(new, left, before + (rows[-1:] or NONE) + summed)
+    a, b = _ordered(new, x, mine, stack + rows + summed), _ordered(new, w, its, stack + summed + columns)
     if len(summed) > 1:
-        a = new.one("Reshape", a, new.integers(*[0] * (len(before) + 1), size))
-    b = _ordered(new, right, outer + stack + (last or NONE) + summed)
-    if len(summed) > 1 or len(last) > 1:
-        width = math.prod(joined) if len(last) > 1 else 0
-        b = new.one("Reshape", b, new.integers(*[0] * len(outer + stack), width, size))
-    swapped = [*range(len(outer + stack)), len(outer + stack) + 1, len(outer + stack)]
-    b = new.one("Transpose", b, perm=swapped)
-
+        a = new.one("Reshape", a, new.integers(*[0] * len(rows), depth))
+    if not is_matrix:
+        b = new.one("Reshape", b, new.integers(depth, math.prod(size[letter] for letter in columns)))
     value = new.one("MatMul", a, b)
-    indices = rows[:-1] + outer + stack + (rows[-1:] or NONE) + (last or NONE)
-    if len(last) > 1:
-        value = new.one("Reshape", value, new.integers(*[0] * (len(indices) - len(last)), *joined))
-    lone = [axis for axis, letter in enumerate(indices) if letter == NONE]
-    if lone:
-        value = new.one("Squeeze", value, new.integers(*lone))
-    return Operand(value, indices.replace(NONE, ""))
+    if len(columns) != 1:
+        value = new.one("Reshape", value, new.integers(*[0] * len(rows), *(size[one] for one in columns)))
+    return (_ordered(new, value, stack + rows + columns, result),)
 
 
-def _summed(new: Replacement, factor: Operand, kept: str) -> Operand:
-    """Add up a factor along the indices that are not kept."""
-    lone = [axis for axis, letter in enumerate(factor.indices) if letter not in kept]
-    if not lone:
-        return factor
-    value = new.one("ReduceSum", factor.value, new.integers(*lone), keepdims=0)
-    return Operand(value, "".join(letter for letter in factor.indices if letter in kept))
-
-
-def _ordered(new: Replacement, factor: Operand, indices: str) -> ir.Value:
-    """Return a factor with its axes in an order; those that it does not have are new, of size 1."""
-    order = [factor.indices.index(letter) for letter in indices if letter in factor.indices]
-    value = factor.value
-    if order != sorted(order):
-        value = new.one("Transpose", value, perm=order)
-    missing = [axis for axis, letter in enumerate(indices) if letter not in factor.indices]
-    return new.one("Unsqueeze", value, new.integers(*missing)) if missing else value
+def _ordered(new: Replacement, value: ir.Value, indices: str, wanted: str) -> ir.Value:
+    """Return a tensor with its axes in another order."""
+    order = [indices.index(letter) for letter in wanted]
+    return value if order == sorted(order) else new.one("Transpose", value, perm=order)
