@@ -164,7 +164,6 @@ def quantize_from_samples(
     options: QuantizeOptions,
     *,
     profile: ProfileLike | None = None,
-    profile_file: Path | None = None,
 ) -> QuantizeResult:
     """Profile, plan and write a model, judge it on held-out samples, and try fixes."""
     recipe = recipe or load_recipe()
@@ -192,9 +191,8 @@ def quantize_from_samples(
 
         # Files: profile and plan lie beside the model, unless it goes to a stream.
         beside = None if destination(output).is_stream else output
-        if is_given or not config.reads_profile:
-            profile_file = None
-        elif profile_file is None and beside is not None:
+        profile_file: Path | None = None
+        if not is_given and config.reads_profile and beside is not None:
             profile_file = beside.with_name(f"{beside.stem}.profile.yaml")
         if options.save_plan:
             plan_file: Path | None = Path(options.save_plan)

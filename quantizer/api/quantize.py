@@ -7,12 +7,11 @@ Here what was given is sorted; `from_profile` has the steps from a profile or a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, cast
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError
@@ -20,13 +19,12 @@ from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
-from ...profiles.samples.objects import DataLike, DataSource
+from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike, opened
-from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .keywords import SETTINGS, ConfigLike, PathLike, given_fields, recipe_of, split_settings, with_keywords
 from .options import OF_JUDGING, QuantizeOptions
@@ -34,7 +32,7 @@ from .results import QuantizeResult
 from .sources import are_samples, samples_of
 
 
-@overload
+@checks_arguments
 def quantize(
     model: ModelLike,
     profile: ProfileLike | DataSource | None = None,
@@ -45,45 +43,17 @@ def quantize(
     data: DataSource | None = None,
     options: QuantizeOptions | None = None,
     **keywords: Any,
-) -> QuantizeResult: ...
-
-
-@overload
-def quantize(
-    model: ModelLike,
-    profile: ProfileLike | DataSource | None = None,
-    output: PathLike | None = None,
-    *,
-    config: Mapping[str, ConfigLike],
-    plan: PlanLike | None = None,
-    data: DataSource | None = None,
-    options: QuantizeOptions | None = None,
-    **keywords: Any,
-) -> dict[str, QuantizeResult]: ...
-
-
-@checks_arguments
-def quantize(
-    model: ModelLike,
-    profile: ProfileLike | DataSource | None = None,
-    output: PathLike | None = None,
-    *,
-    config: ConfigLike | Mapping[str, ConfigLike] | None = None,
-    plan: PlanLike | None = None,
-    data: DataSource | None = None,
-    options: QuantizeOptions | None = None,
-    **keywords: Any,
-) -> QuantizeResult | dict[str, QuantizeResult]:
+) -> QuantizeResult:
     """Quantize a float model with samples, with its profile, or with a plan.
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
         profile: path or object; not needed with samples or a plan, nor where no activation is calibrated. In
             its place samples may stand: an object, a folder, a function, a URL; a file is a profile.
-        output: where to write the quantized model; None for nowhere. With several configurations a folder.
+        output: where to write the quantized model; None for nowhere.
         config: `Int8()` (the default), `Int8Dynamic()`, `WeightOnly(bits=4)`, `Mixed(max_size="900MB")` or a
             `QuantConfig`; a word of the command line, such as "weight-only-4"; or the YAML file of settings
-            or of a target. A mapping of names to them makes a model of each, from one profile.
+            or of a target.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
             these; with a profile, which decides the ranges, it is judged on all of them.
@@ -93,8 +63,8 @@ def quantize(
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.
 
     Returns:
-        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `findings`; `save(path)` writes the
-        model; and `verdict`, where it was judged. For a mapping of configurations a result for each name.
+        The result: `model` (an `onnx_ir.Model`), `plan`, `kinds`, `findings`; `save(path)` writes the model;
+        and `verdict`, where it was judged.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
@@ -115,41 +85,10 @@ def quantize(
             "it out and call evaluate"
         )
     timed = None if how.speed is None else how.speed.data
-    sources = cast("ProfileLike | None", profile), plan, settings.get("target")
+    profile = cast("ProfileLike | None", profile)
+    sources = profile, plan, settings.get("target")
     read = FilesRead((model,), sources, (samples, timed))
-    make = partial(
-        _quantize_as, model=model, profile=sources[0], plan=plan, samples=samples, how=how, read=read
-    )
-    if not isinstance(config, Mapping):
-        return make(recipe_of(config, settings), output)
-    for name, value in (("save_plan", how.save_plan), ("plan", plan)):
-        if value is not None:
-            raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
-    if wrong := next((name for name in config if not name or name != Path(name).name), None):
-        raise ConfigError(f"config: '{wrong}' is no name of a file; give one without a folder")
-    results = {}
-    with nullcontext(output) if output is not None else temporary_folder() as folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, one in config.items():
-            file = Path(folder) / (name if name.endswith(".onnx") else f"{name}.onnx")
-            written, kept = None if output is None else file, Path(folder) / "profile.yaml"
-            results[name] = make(recipe_of(one, settings), written, kept)
-    return results
-
-
-def _quantize_as(
-    recipe: Recipe | None,
-    output: PathLike | None,
-    profile_file: Path | None = None,
-    *,
-    model: ModelLike,
-    profile: ProfileLike | None,
-    plan: PlanLike | None,
-    samples: DataLike | None,
-    how: QuantizeOptions,
-    read: FilesRead,
-) -> QuantizeResult:
-    """Quantize with one configuration; the profile is written to `profile_file`, or beside the output."""
+    recipe = recipe_of(config, settings)
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")
     check_outputs([output, how.save_plan], read)
@@ -161,9 +100,7 @@ def _quantize_as(
         if samples is not None and plan is None:
             from .from_samples import quantize_from_samples  # with what profiles and judges
 
-            result = quantize_from_samples(
-                path, samples, written, recipe, how, profile=profile, profile_file=profile_file
-            )
+            result = quantize_from_samples(path, samples, written, recipe, how, profile=profile)
         else:
             result = write_quantized(
                 path,

@@ -12,7 +12,7 @@ import qprof_onnx as qprof
 from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.findings import Code
-from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, PRECISIONS, Precision
+from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, Precision
 from qprof_onnx.quantizer.targets.config import BLOCK_FORMATS
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -71,33 +71,6 @@ def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarr
     assert qprof.quantize(MODEL, str(DIGITS / "calibration"), latency=False).verdict is not None
 
 
-def test_several_configurations_are_made_of_one_profile(
-    samples: list[dict[str, np.ndarray]], tmp_path: Path
-) -> None:
-    config = {
-        "fast": qprof.Int8(),
-        "signed": qprof.Int8(schema="symmetric-uint8"),
-        "small.onnx": "weight-only-4",
-    }
-    results = qprof.quantize(MODEL, samples, tmp_path / "new", config=config, latency=False)
-    assert list(results) == list(config)
-    judged = [result.judged for result in results.values()]
-    assert [one.profile_reused for one in judged if one is not None] == [False, True, False]
-    assert {path.name for path in (tmp_path / "new").glob("*.onnx")} == {
-        "fast.onnx",
-        "signed.onnx",
-        "small.onnx",
-    }
-
-
-def test_several_configurations_may_be_written_nowhere() -> None:
-    results = qprof.quantize(
-        MODEL, config={name: PRECISIONS[name] for name in ("int8-dynamic", "weight-only-8")}
-    )
-    assert [result.model_path for result in results.values()] == [None, None]
-    assert all(result.model.graph for result in results.values())
-
-
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
@@ -109,8 +82,6 @@ def test_several_configurations_may_be_written_nowhere() -> None:
             {"config": qprof.Int8(target="glow"), "target": "tensorrt"},
             "target: glow stands in the configuration",
         ),
-        ({"config": {"a/b": "int8-dynamic"}}, "'a/b' is no name of a file"),
-        ({"config": {"a": "int8-dynamic"}, "save_plan": "p.yaml"}, "save_plan: is of one model"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused_in_a_sentence(
