@@ -21,15 +21,14 @@ from ...profiles.base.once import computed_once
 from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
 from ..numerics.affine import QuantParams
-from ..numerics.density import density, mean_of, mean_square_of_largest
+from ..numerics.density import density, mean_square_of_largest
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
 from ..numerics.schemas import dynamic_params
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Node
 from ..operators.noise_gains import error_after
-from ..operators.saturating import correction_of
 from ..operators.table import Rule, product_layout
-from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
 from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, WeightErrors, forecast_flow
@@ -268,9 +267,6 @@ class NoiseEstimator:
                     if name in plan.tensors and gains.powers.get(name):
                         power = self._rounding_noise(name, plan.tensors[name])
                         yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),))
-                name, power = node.results[0], inner_rounding(node, plan, self.activations)
-                if power > 0.0 and gains.powers.get(name):
-                    yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),), is_inner=True)
             if entry.kind is Kind.DYNAMIC:
                 yield from self._dynamic_recurrence(node)
             if entry.kind is not Kind.FLOAT and not gains.is_measured:
@@ -433,22 +429,6 @@ def _sources(
 def decibels_of(share: float) -> float:
     """Return noise over signal as an SQNR in dB."""
     return -10.0 * math.log10(share)
-
-
-def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
-    """Return the noise power in a PRelu's result from the rounding of its correction of negative values."""
-    name, entry = node.input(0), plan.nodes[node.name]
-    params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
-    if entry.implementation != Implementation.SATURATING or params is None:
-        return 0.0
-    if tensor is None or not tensor.histogram.total:
-        return 0.0
-    slopes = plan.params_read(node.name, 1, node.input(1))
-    correction = None if slopes is None else correction_of(params, slopes)
-    if correction is None:
-        return 0.0
-    below_zero = mean_of(density(tensor), lambda x: np.less(x, 0.0).astype(np.float64))
-    return ROUNDING * correction[0].tensor_scale ** 2 * below_zero
 
 
 def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:
