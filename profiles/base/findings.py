@@ -60,7 +60,6 @@ class Code(StrEnum):
     OUTPUT_KIND = "output-kind"
     INT8_CACHES = "int8-caches"
     NO_16_BIT_KERNEL = "no-16-bit-kernel"
-    STORED_TWICE = "stored-twice"
     BELOW_WISH = "below-wish"
     INT8_SAVES_TOO_LITTLE = "int8-saves-too-little"
     NO_CHANNELS = "no-channels"

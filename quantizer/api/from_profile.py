@@ -75,7 +75,7 @@ from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS, settings_of
-from .results import QuantizeResult, output_alarms, stored_twice
+from .results import QuantizeResult, output_alarms
 
 
 def write_quantized(
@@ -352,7 +352,6 @@ def _write(
             [
                 *output_alarms(plan),
                 *plan.findings,
-                *(stored_twice(plan, planned.graph) if written.size > model.bytes else ()),
                 *(
                     _nothing_quantized(plan, planned.graph) if batch is None else ()
                 ),  # a verdict says so itself

@@ -30,7 +30,6 @@ from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import Estimate, estimates_of
-from ..operators.graph import Graph
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, predicted_on
@@ -56,31 +55,6 @@ def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
         for check in plan.origin.checks
         if check.is_destroyed
     )
-
-
-def stored_twice(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
-    """Return the finding that a file stores weights twice: quantized, and float for some of their readers."""
-    readers: dict[str, tuple[str, str]] = {}
-    for name in plan.tensors:
-        if not graph.is_constant(name):
-            continue
-        users = [reader.name for reader, _ in graph.consumers(name)]
-        floats = [user for user in users if not plan.nodes[user].kind.has_weights]
-        quantized = [user for user in users if plan.nodes[user].kind.has_weights]
-        if floats and quantized:
-            readers[name] = quantized[0], floats[0]
-    if not readers:
-        return ()
-    largest = max(readers, key=graph.elements)
-    quantized_reader, float_reader = readers[largest]
-    more = f", and {len(readers) - 1} more are" if len(readers) > 1 else ""
-    sentence = (
-        f"larger than the float model: weight '{largest}' is stored twice, quantized for "
-        f"'{quantized_reader}' and in float for '{float_reader}'{more}"
-    )
-    remedy = f"--keep-float {quantized_reader} leaves it in float alone"
-    figures = {"weights": len(readers)}
-    return (Finding(Code.STORED_TWICE, sentence, largest, figures, remedy),)
 
 
 @runtime_checkable

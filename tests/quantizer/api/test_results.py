@@ -119,23 +119,6 @@ def test_names_that_look_like_markup_stay_names(profile: qprof.Profile) -> None:
     assert "\\<b>\\|\\*" in odd.to_markdown()
 
 
-def test_a_weight_that_is_stored_twice_is_named_where_the_file_is_larger_than_float(tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 17]> g (float[N, 64] x) => (float[N, 64] y, float[N, 64] z)
-        { [one] y = MatMul (x, w) [other] z = MatMul (x, w) }"""
-    )
-    array = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
-    onnx.save(model, tmp_path / "net.onnx")
-    samples = [
-        {"x": np.random.default_rng(seed).standard_normal((8, 64)).astype(np.float32)} for seed in (1, 2)
-    ]
-    result = qprof.quantize(tmp_path / "net.onnx", samples, target="onnx", keep_float=["one"])
-    (found,) = [finding for finding in result.findings if finding.code is Code.STORED_TWICE]
-    assert "weight 'w' is stored twice, quantized for 'other' and in float for 'one'" in found.sentence
-    assert found.remedy == "--keep-float other leaves it in float alone"
-
-
 def test_a_model_that_stays_as_it_was_is_in_its_own_opset(tmp_path: Path) -> None:
     text = '<ir_version: 7, opset_import: ["": 11]> g (float[N, 8] x) => (float[N, 8] y) { y = Relu(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "old.onnx")
