@@ -22,7 +22,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import value_names
 from ...profiles.records.profile import Profile
 from ..model.editing import add_initializer, free_name, replace_constant
-from ..model.graph import check_scopes, constant_of
+from ..model.graph import constant_of
 from ..numerics.quantization_noise import weight_error
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout, weight_axes
@@ -117,7 +117,7 @@ def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where
         if node.name is not None and node.name in biases:
             place = f"{where}: adjustments: bias of '{node.name}'"
             _add_to_bias(node, np.asarray(biases[node.name], np.float32), taken, place)
-    return check_scopes(work, f"{where}: adjustments: biases")
+    return work
 
 
 def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:

@@ -24,7 +24,7 @@ from ...profiles.records.channel_statistics import divided
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.editing import add_initializer, free_name, replace_constant
-from ..model.graph import check_scopes, constant_of, name_of
+from ..model.graph import constant_of, name_of
 from ..noise.activation_ranges import RangeCache
 from ..numerics.affine import TYPES
 from ..numerics.calibrators import Range, calibrate
@@ -355,7 +355,7 @@ def apply_equalization(
         new = {n: value for n, value in work.graph.initializers.items() if n not in graph.values}
         if new:
             graph = replace(graph, values={**graph.values, **new})
-    return check_scopes(work, f"{where}: adjustments: equalization")
+    return work
 
 
 def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:

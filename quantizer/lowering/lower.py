@@ -24,7 +24,7 @@ from ...profiles.base.errors import ConfigError, PlanError, nearest
 from ...profiles.base.stages import stage
 from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
-from ..model.graph import check_scopes, name_of, subgraphs
+from ..model.graph import name_of, subgraphs
 from ..model.opsets import in_opset
 from ..operators.table import CONVERSIONS, MICROSOFT
 from ..plan.formats import formats_of
@@ -95,7 +95,6 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     lowered = in_prepared_names(lower_model(rewritten, rewritten_plan), padded, owners)
     for number_format in formats_of(plan.config):
         number_format.write_nodes(lowered.model, plan)
-    check_scopes(lowered.model, f"form {form}")
     return lowered
 
 

@@ -1,4 +1,4 @@
-"""Names and constants of single nodes and values; the subgraphs that nodes run; the check of scopes."""
+"""Names and constants of single nodes and values, and the subgraphs that nodes run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import CONTROL_FLOW, graph_attributes
 
 
@@ -51,33 +50,3 @@ def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
     """Return the array of a constant, None for every other value. Must not be written to."""
     tensor = value.const_value if value is not None and is_constant(value) else None
     return None if tensor is None else tensor.numpy()
-
-
-# The check that every value which a node reads is visible to it, after a step that has edited a graph.
-
-
-def check_scopes(model: ir.Model, where: str) -> ir.Model:
-    """Return the model if every value that a node reads is made before it, in its or an outer graph."""
-    errors = list(_errors(model.graph, set()))
-    if errors:
-        more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
-        raise PlanError(f"{where}: {'; '.join(errors[:3])}{more}; report this as a defect of qprof")
-    return model
-
-
-def _errors(graph: ir.Graph, visible: set[int]) -> Iterator[str]:
-    """Yield a sentence for each read of an invisible value; `visible` has the ids of outer values."""
-    visible = visible | {id(value) for value in (*graph.inputs, *graph.initializers.values())}
-    for node in graph:
-        for value in node.inputs:
-            if value is not None and id(value) not in visible:
-                yield (
-                    f"node '{name_of(node)}' reads '{name_of(value)}', which is not made before it in its "
-                    "own or an outer graph"
-                )
-        for subgraph in graph_attributes(node):
-            yield from _errors(subgraph, visible)
-        visible |= {id(value) for value in node.outputs}
-    for value in graph.outputs:
-        if id(value) not in visible:
-            yield f"output '{name_of(value)}' of graph '{graph.name}' is not made in it or an outer graph"
