@@ -11,8 +11,8 @@ A node that returns float ends with y = sums * (scale(x) * scale(w)). With dynam
 (`Kind.DYNAMIC`) the multiplier is computed at run time too, and the bias is added in float, after the
 multiplication. Padding is the zero point of the data in every operator of integers, which is 0 in the sums.
 
-ConvTranspose has no integer operator in ONNX: its sums are those of the float operator on integers, exact as
-long as none exceeds 2 ** 24; or it is written as Conv (see `plan.rewrites`).
+ConvTranspose has no integer operator in ONNX: it is written as Conv (see `plan.rewrites`), or static between
+conversions.
 """
 
 from __future__ import annotations
@@ -119,16 +119,15 @@ def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
     weight = None if layout is None else task.params(layout.index)
-    if layout is None or weight is None or not _is_integer_weight(task, weight):
+    fits = layout is not None and layout.kernel is not Kernel.SCATTERS
+    if weight is None or not fits or not _is_integer_weight(task, weight):
         raise task.error(
-            "dynamic parameters are for Conv, ConvTranspose, Gemm (alpha = beta = 1) and MatMul with a "
-            "weight of 8 bits; plan this node otherwise"
+            "dynamic parameters are for Conv, ConvTranspose as sub-pixel, Gemm (alpha = beta = 1) and MatMul "
+            "with a weight of 8 bits; plan this node otherwise"
         )
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
-    if layout.kernel is Kernel.SCATTERS:  # ConvTranspose
-        write_sums = float_sums
     sums = write_sums(task, Factor(data.quantized, data.zero_point), _factor(task, 1, weight), None)
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
     weight_scale = emitter.constant(f"{name}_weight_scale", _beside_result(task, weight.scale_array))

@@ -35,7 +35,7 @@ import onnx_ir as ir
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import has_histograms
 from ..noise.value_paths import upstream
-from ..numerics.affine import INT8, UINT8, QuantParams, quantize
+from ..numerics.affine import INT8, UINT8, QuantParams
 from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
@@ -109,8 +109,6 @@ MIN_TABLE_SQNR_DB = tuned(
     chosen_on="by hand",
 )
 """SQNR that an embedding table must keep, where no limit was asked for."""
-MAX_FLOAT32_INTEGER = 2**24
-"""Largest integer up to which float32 holds every integer, and so every sum of integers that stays below."""
 EIGHT_BITS = 8  # bits of weights that a dynamic kernel reads too
 MIN_DYNAMIC_SQNR_DB = tuned(
     10.0,
@@ -362,25 +360,10 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
         how = dynamic_implementation(node.op_type, facts.target)
         return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
-    # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.
-    refusal = rewrite_refusal(SUB_PIXEL, node, regards_time=config.regards_time)
-    if FORMS[config.form].dynamic_as_conv and not refusal:
-        return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
-    ((index, params),) = inputs.items()
-    if (
-        largest_sum(quantize(arrays[index], params), node.attributes.get_int("group", 1))
-        > MAX_FLOAT32_INTEGER
-    ):
-        text = "ONNX has no integer ConvTranspose, and its sums of integers could exceed 2 ** 24"
-        return Choice(Kind.FLOAT, because(ReasonCode.UNSUPPORTED_USE, text=text))
-    return Choice(Kind.DYNAMIC, reason, weights=inputs)
-
-
-def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
-    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition."""
-    by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
-    channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
-    return 255 * int(channel_sums.max(initial=0))
+    # ONNX has no integer ConvTranspose: it is written as Conv.
+    if refusal := rewrite_refusal(SUB_PIXEL, node, regards_time=config.regards_time):
+        return Choice(Kind.FLOAT, because(ReasonCode.UNSUPPORTED_USE, text=refusal))
+    return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
 
 
 def formats_of_ends(facts: PlanningFacts) -> dict[str, WeightFormat]:

@@ -20,7 +20,6 @@ class Form:
     kernels_on_codes: bool = False  # convolutions read quantized values, whose channels may be padded
     names_kernels: bool = False  # every quantized node is an operator on quantized values by name
     conversions: bool = True  # whether QuantizeLinear and DequantizeLinear may stand in it
-    dynamic_as_conv: bool = True  # whether a dynamic ConvTranspose is a Conv with a channel for each phase
 
     @property
     def module(self) -> OptionalModule:
@@ -50,7 +49,6 @@ FORMS: Mapping[FormName, Form] = {
         "plain arithmetic without quantization operators",
         "plugins.other_forms.primitives",
         conversions=False,
-        dynamic_as_conv=False,
     ),
     "regions": Form(
         "an ONNX function for each quantized operator", "plugins.other_forms.regions", kernels_on_codes=True
