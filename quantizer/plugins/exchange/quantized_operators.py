@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....profiles.instrumentation.subgraphs import STANDARD_DOMAINS
-from ...model.editing import add_initializer, free_name
+from ...model.editing import add_initializer, free_name, sole_user
 from ...model.graph import constant_of
 from ...operators.table import DEQUANTIZE, MICROSOFT, QUANTIZE
 
@@ -172,19 +172,26 @@ def _where(it: _Expansion) -> None:
 
 
 def _channels_last_pool(it: _Expansion) -> None:
-    """Write NhwcMaxPool as MaxPool between two Transpose."""
-    data, old = it.input(0), it.node.outputs[0]
-    assert data is not None
-    first = ir.Value(name=free_name(f"{old.name}_channels", it.taken), type=data.type)
-    pooled = ir.Value(name=free_name(f"{old.name}_pooled", it.taken), type=data.type)
-    last = ir.Value(name=free_name(f"{old.name}_last", it.taken), type=data.type)
-    it.insert("Transpose", [data], first, perm=[0, 3, 1, 2])
-    node = ir.Node("", "MaxPool", [first], list(it.node.attributes.values()), outputs=[pooled])
-    node.name, it.node.name = it.node.name, ""
+    """Write NhwcMaxPool between two Transpose, as it is written, as MaxPool; elsewhere it stays."""
+    data, after = it.input(0), sole_user(it.node.outputs[0])
+    before = None if data is None else data.producer()
+    for node, order in ((before, (0, 2, 3, 1)), (after, (0, 3, 1, 2))):
+        if (
+            node is None
+            or node.op_type != "Transpose"
+            or tuple(node.attributes.get_ints("perm", ())) != order
+        ):
+            return
+    assert before is not None
+    assert after is not None
+    old = after.outputs[0]
+    pooled = ir.Value(name=free_name(f"{old.name}_pooled", it.taken), type=old.type)
+    attributes = list(it.node.attributes.values())
+    node = ir.Node("", "MaxPool", [before.inputs[0]], attributes, outputs=[pooled], name=it.node.name)
+    it.node.name = ""
     it.graph.insert_before(it.node, node)
-    it.insert("Transpose", [pooled], last, perm=[0, 2, 3, 1])
-    replace_value(old, last)
-    it.graph.remove(it.node, safe=True)
+    replace_value(old, pooled)
+    it.graph.remove([after, it.node], safe=True)
 
 
 EXPANSIONS: Mapping[str, Callable[[_Expansion], None]] = {
