@@ -149,7 +149,6 @@ class ShownProfile:
         tool, origin, model, data: who made it, of which model and data.
         tensors: name to what was recorded.
         inputs: name to what each input of the graph was given.
-        noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
         check_samples: digests of the samples that are kept beside the profile.
         keep_samples: how many these were to be, at most.
         folders: how many samples lay in each folder of the data, by its name; absent for none.
@@ -163,7 +162,6 @@ class ShownProfile:
     data: Mapping[str, Any] | None
     tensors: Mapping[str, Mapping[str, Any]]
     inputs: Mapping[str, Mapping[str, Any]] | None = None
-    noise: Mapping[str, Any] | None = None
     check_samples: tuple[str, ...] = ()
     keep_samples: int = 0
     folders: Mapping[str, int] = field(default_factory=dict)

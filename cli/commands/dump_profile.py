@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,11 +117,8 @@ def command(
         raise click.UsageError("--every is for --checkpoint; give that too, or leave it out.")
     samples = samples_of(data, None, options.pop("preprocess"))
     settings = record_of(RunSettings(), options)
-    findings: list[Finding] = []
     with Stages() as stage:
-        profile = profile_model(
-            file_of(model), samples, output, settings, format=format, stage=stage, note=findings.append
-        )
+        profile = profile_model(file_of(model), samples, output, settings, format=format, stage=stage)
     failure = gate_failure(profile, max_non_finite)
     is_kept = bool(profile.held_samples) and samples_file(output).is_file()
     if as_json:
@@ -135,11 +131,11 @@ def command(
             "outliers": profile.outliers(),
             "check_samples": len(profile.check_samples),
             "samples_file": str(samples_file(output)) if is_kept else None,
-            "findings": gravest_first((*findings, *([failure] if failure else []), *profile.findings)),
+            "findings": gravest_first((*([failure] if failure else []), *profile.findings)),
         }
         echo(document("profiling", 1, record))
     else:
-        print_profiling(profile, output, findings)
+        print_profiling(profile, output)
         if format == "qprof":
             echo(check_samples_line(len(profile.check_samples) if is_kept else 0, output))
     if failure is not None:
@@ -159,7 +155,7 @@ def check_samples_line(count: int, output: Path) -> str:
     )
 
 
-def print_profiling(profile: Profile, output: Path, findings: Sequence[Finding]) -> None:
+def print_profiling(profile: Profile, output: Path) -> None:
     """Print the size of a profile that was made, a line for each input, and the findings."""
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
     verbose = current_run().verbose
@@ -168,4 +164,4 @@ def print_profiling(profile: Profile, output: Path, findings: Sequence[Finding])
         echo(check.sentence)
     if len(checks) > INPUTS and not verbose:
         echo(f"{len(checks) - INPUTS} more inputs: --verbose")
-    tell_findings((*findings, *profile.findings))
+    tell_findings(profile.findings)

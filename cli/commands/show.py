@@ -134,7 +134,7 @@ def profile_json(profile: Profile) -> str:
     from ...profiles.records.store import FORMAT, NOT_IN_FILE
 
     shown = plain_value(
-        replace(profile, held_samples=()),
+        replace(profile, held_samples=(), noise=()),
         {
             np.ndarray: lambda array: array.tolist(),
             EqualBins: lambda b: None if b == UNKNOWN_BINS else {**vars(b), "counts": b.counts.tolist()},
@@ -149,9 +149,6 @@ def profile_json(profile: Profile) -> str:
     for name in profile.inputs.keys() & profile.keys():
         del shown["inputs"][name]["tensor"]
     shown["data"]["runs"] = shown.pop("runs")
-    measured = {sample.pop("digest"): sample for sample in shown.pop("noise")}
-    if count := shown.pop("noise_samples"):
-        shown["noise"] = {"samples": count, "measured": measured}
     return document("shown-profile", 1, {"file_format": FORMAT, **shown})
 
 

@@ -317,9 +317,7 @@ class OutputMeaning:
 
 # Measured noise --------------------------------------------------------------------------------------------
 
-# What becomes of small rounding errors on their way through the model, for a few samples. The record of each
-# sample stands alone, under the digest of its data. So the records of shards of the data are put together by
-# keeping those with the smallest digests: exactly what all data in one run would have given.
+# What becomes of small rounding errors on their way through the model, for a few samples.
 
 INJECTED = 1e-4
 """Power of the rounding noise that is added to an activation, as a share of its signal (40 dB).
@@ -365,12 +363,6 @@ def mean_square(total: float, count: int) -> float | None:
     if not count or not isfinite(total):
         return None
     return float(f"{total / count:.{DIGITS - 1}e}")
-
-
-def with_smallest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
-    """Return the samples with the smallest digests, each once, in order; at most `count`."""
-    by_digest = {sample.digest: sample for sample in several}
-    return tuple(by_digest[digest] for digest in sorted(by_digest)[:count])
 
 
 def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
@@ -446,9 +438,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             as long as the profile is not bound to a model.
         tool: name and version of the writer.
         non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
-        noise: how noise travels through the model, for the samples with the smallest digests; () where it is
-            to be measured on the check samples, or is not known.
-        noise_samples: for how many samples it is measured, at most.
+        noise: how noise travels through the model, for the first check samples; it is not in the file.
         check_samples: digests of the samples that are kept beside the profile, in order.
         keep_samples: how many these were to be, at most.
         held_samples: these samples; () where they were not read, or are not there.
@@ -466,8 +456,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     origin: str = "qprof"
     tool: str = field(default="", compare=False)
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
-    noise: tuple[SampleNoise, ...] = ()
-    noise_samples: Count = 0
+    noise: tuple[SampleNoise, ...] = field(default=(), compare=False)
     check_samples: tuple[Digest, ...] = ()
     keep_samples: Count = 0
     held_samples: tuple[CheckSample, ...] = field(default=(), compare=False)
@@ -589,8 +578,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     def merged(self, other: Profile, first: str = "this one", where: str = "the other profile") -> Profile:
         """Return the profile of both data sets together; errors have the names of both.
 
-        Noise that both have is kept for as many samples as both have it for at least: of these it is known
-        which have the smallest digests. So are check samples, where both hold theirs.
+        Check samples are kept where both hold theirs.
 
         Raises:
             ProfileError: the profiles belong to different models or hold different tensors.
@@ -610,9 +598,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         inputs = {}  # none where one of the two has none of these inputs
         if self.inputs.keys() == other.inputs.keys():
             inputs = _merged_by_name(self.inputs, other.inputs, f"{where}: input")
-        count = min(self.noise_samples, other.noise_samples)
-        are_known = all(profile.noise or not profile.data.samples for profile in (self, other))
-        noises = [*self.noise, *other.noise] if are_known else []
         merged = Profile(
             model=replace(self.model, file=min(self.model.file, other.model.file)),
             data=self.data.merged(other.data),
@@ -620,8 +605,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             origin=self.origin,
             tool=", ".join(sorted({*self.tool.split(", "), *other.tool.split(", ")} - {""})),
             non_finite=self.non_finite.merged(other.non_finite),
-            noise=with_smallest_digests(noises, count),
-            noise_samples=count,
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
             folders=merged_counts(self.folders, other.folders),

@@ -17,8 +17,6 @@ Keys are the fields of the records (`Profile`, `ModelId`, `DataId`, `TensorProfi
 * A sample that made an extreme is one text: the value, the digest of the sample and its name.
 * The tensor of an input that is under `tensors` already is not written again.
 * Check samples are listed by their digests; they are in a file of their own (`check_samples`).
-* Measured noise is a mapping from the digest of a sample to three texts, with a number for each tensor of the
-  profile, in its order, or `-` where nothing was measured.
 
 This is the only format that is read: a new field is a new field of a record, with a default where older
 files are to stay readable.
@@ -26,11 +24,10 @@ files are to stay readable.
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.conversion import Decoders, Digest, Encoders, keys_at, plain_value, read_record, read_value
+from ..base.conversion import Decoders, Encoders, plain_value, read_record, read_value
 from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
 from ..base.output_files import destination, read_text, replacing_together, write_atomically
 from ..base.strict_yaml import block, parse_file
@@ -53,14 +50,14 @@ from .profile import (
     Extremes,
     ModelId,
     Profile,
-    SampleNoise,
-    TensorNoise,
     TensorProfile,
 )
 
 FORMAT = "qprof-profile/1"
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
-NOT_IN_FILE = ("non_finite", "held_samples")
+NOT_IN_FILE = ("non_finite", "held_samples", "noise")
+NOT_READ = ("noise", "noise_samples")
+"""Keys of profiles of before: noise is measured on the check samples."""
 
 
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
@@ -113,14 +110,13 @@ def dumps(profile: Profile) -> str:
             f"profile of {profile.model.file or 'a model'}: {problem}; this is a defect of the writer"
         ) from None
     # What is in another file, such as the arrays of samples, is not made a text first.
-    written = plain_value(replace(profile, held_samples=()), _ENCODERS)
+    written = plain_value(replace(profile, held_samples=(), noise=()), _ENCODERS)
     for name in NOT_IN_FILE:
         del written[name]
     for name, record in profile.inputs.items():
         if record.tensor == profile.tensors.get(name):
             del written["inputs"][name]["tensor"]
     written["model"] = model_fields(profile.model)
-    written["noise"] = {sample.digest: _noise_fields(sample, list(profile)) for sample in profile.noise}
     head = {key: written.pop(key) for key in ("tool", "origin")}
     return block({"format": FORMAT, **head, **written}, levels=3) + "...\n"
 
@@ -129,16 +125,15 @@ def loads(document: str, source: str = "profile") -> Profile:
     """Return the profile that a text describes; `source` names it in errors. See `load_profile`."""
     try:
         top = parse_file(document, FORMAT, "give a profile written by 'qprof dump-profile'")
-        del top["format"]
+        for key in ("format", *NOT_READ):
+            top.pop(key, None)
         tensors, inputs = (
             read_value(top.get(key, {}), dict[str, object], key) for key in ("tensors", "inputs")
         )
         for name, record in inputs.items():
             if isinstance(record, dict) and "tensor" not in record and name in tensors:
                 record["tensor"] = tensors[name]
-        noise: Any = partial(_read_noise, names=list(tensors))
-        decoders = {**_DECODERS, tuple[SampleNoise, ...]: noise}
-        profile = read_record(top, Profile, decoders=decoders, without=NOT_IN_FILE)
+        profile = read_record(top, Profile, decoders=_DECODERS, without=NOT_IN_FILE)
         _check(profile)
         return profile
     except MalformedError as problem:
@@ -276,41 +271,6 @@ _DECODERS: Decoders = {
     Extreme: _read_extreme,
 }
 
-_NOISE_FIGURES = tuple(field.name for field in fields(TensorNoise))
-_MEAN_SQUARE = _NUMBER[np.float64].removeprefix("[-+]?")
-_NOT_MEASURED = TensorNoise(*[None] * len(_NOISE_FIGURES))
-
-
-def _noise_fields(sample: SampleNoise, names: Sequence[str]) -> dict[str, object]:
-    noises = [sample.tensors.get(name, _NOT_MEASURED) for name in names]
-    figures = {
-        key: " ".join("-" if (figure := getattr(noise, key)) is None else repr(figure) for noise in noises)
-        for key in _NOISE_FIGURES
-    }
-    return {**figures, "changed_shapes": list(sample.changed_shapes)}
-
-
-def _read_noise(value: Any, where: str, names: Sequence[str]) -> tuple[SampleNoise, ...]:
-    samples = []
-    for digest, entry in read_value(value, Mapping[Digest, object], where).items():
-        place = f"{where} of '{digest}'"
-        written = keys_at(entry, place, (*_NOISE_FIGURES, "changed_shapes"))
-        columns = []
-        for key in _NOISE_FIGURES:
-            words = str(read_value(written[key], str, f"{place}: {key}")).split()
-            if len(words) != len(names):
-                raise MalformedError(f"{place}: {key} has {len(words)} numbers for {len(names)} tensors")
-            for word in words:
-                if word != "-" and not (re.fullmatch(_MEAN_SQUARE, word) and float(word) < math.inf):
-                    raise MalformedError(f"{place}: {key}: '{word[:40]}' is not a mean square")
-            columns.append([None if word == "-" else float(word) for word in words])
-        noises = (TensorNoise(*row) for row in zip(*columns, strict=True))
-        tensors = {name: noise for name, noise in zip(names, noises, strict=True) if noise != _NOT_MEASURED}
-        changed = read_value(written["changed_shapes"], tuple[str, ...], f"{place}: changed_shapes")
-        samples.append(SampleNoise(digest, tensors, changed))
-    return tuple(samples)
-
-
 # Consistency, checked before writing and after reading -----------------------------------------------------
 
 
@@ -338,12 +298,6 @@ def _faults(profile: Profile) -> Iterator[str]:
     kept = list(profile.check_samples)
     if kept != sorted(set(kept)) or len(kept) > profile.keep_samples:
         yield f"check_samples must hold at most {profile.keep_samples} digests, each once and in order"
-    digests = [sample.digest for sample in profile.noise]
-    if digests != sorted(digests) or len(digests) > profile.noise_samples:
-        yield f"noise must hold at most {profile.noise_samples} samples, in order of their digests"
-    for sample in profile.noise:
-        for unknown in sorted(set(sample.changed_shapes) - set(profile)):
-            yield f"noise: changed_shapes names '{unknown}', which is no tensor here"
 
 
 def _faults_of(tensor: TensorProfile) -> Iterator[str]:

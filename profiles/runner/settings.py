@@ -23,7 +23,7 @@ that of one in fifty in 128 with 0.9 (DECISIONS.md, 90, 105)."""
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a model is profiled. Only the first seven settings can change a byte of the profile.
+    """How a model is profiled. Only the first five settings can change a byte of the profile.
 
     `checked` refuses what is not allowed. "needed" and "weighted-layers" depend on the operators of the
     model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
@@ -34,8 +34,6 @@ class RunSettings:
             the axis of the channels of each tensor, by name.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
         by_row: Run the rows of a batch one by one: same bytes however the data are batched.
-        noise_samples: samples on which it is measured how noise travels, those with the smallest digests: by
-            who makes a plan, or at once where no samples are kept; 0 for none.
         keep_samples: Samples kept as they are beside the profile: quantize runs a model on them before it is
             written; 0 for none.
         provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
@@ -54,7 +52,6 @@ class RunSettings:
     )
     limit: int | None = None
     by_row: Annotated[bool, option("Quality")] = False
-    noise_samples: int = 8
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
     provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
     threads: Annotated[int, option("Speed", metavar="N", least=0)] = 0
@@ -99,7 +96,6 @@ class RunSettings:
             raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
         for name, number, remedy in (
             ("every", self.every, "give a number of seconds"),
-            ("noise_samples", self.noise_samples, "0 leaves the measurement out"),
             ("keep_samples", self.keep_samples, "0 keeps none beside the profile"),
             ("threads", self.threads, "0 takes all cores"),
         ):

@@ -43,9 +43,9 @@ class SamplePlace:
 class SmallestSamples:
     """Stores the samples of a run with the smallest digests, and the extreme ones, by row; thread-safe."""
 
-    def __init__(self, count: int, specs: Sequence[InputSpec], *, checks: int = 0, hold: bool = True) -> None:
-        """Store `count` small digests and `checks` check samples; without `hold` arrays are read again."""
-        self._count, self._checks = max(count, digest_count(checks)), checks
+    def __init__(self, specs: Sequence[InputSpec], count: int, *, hold: bool = True) -> None:
+        """Store `count` check samples at most; without `hold` their arrays are read again."""
+        self._count = count
         self._specs, self._hold, self._lock = specs, hold, Lock()
         self._kept: dict[str, tuple[SamplePlace, Sample | None]] = {}
         self._smallest: list[str] = []  # of their digests, in order
@@ -55,12 +55,11 @@ class SmallestSamples:
     def note(self, number: int, sample: Sample, digests: Sequence[int]) -> None:
         """Store the rows of a sample that are among the chosen ones so far; `digests` are the rows'."""
         texts = [digest_text(digest) for digest in digests]
-        if not self._count or not (self._checks or any(map(self._is_small, texts))):
+        if not self._count:
             return
         for row, (digest, one) in enumerate(zip(texts, rows_of(sample, self._specs), strict=True)):
             size = sum(array.nbytes for array in one.arrays.values())
-            is_extreme = bool(self._checks) and size <= EXTREME_BYTES
-            if size <= MAX_SAMPLE_BYTES and (is_extreme or self._is_small(digest)):
+            if size <= MAX_SAMPLE_BYTES and (size <= EXTREME_BYTES or self._is_small(digest)):
                 place = SamplePlace(digest, number, row, len(texts), size_of(one.arrays))
                 self._keep(place, one if self._hold else None)
 
@@ -78,7 +77,7 @@ class SmallestSamples:
             if digest in self._kept:
                 return
             sizes = {name: self._kept[name][0].size for name in self._extreme} | {digest: place.size}
-            extreme = extreme_digests(sizes, self._checks)
+            extreme = extreme_digests(sizes, self._count)
             if not self._is_small(digest) and digest not in extreme:
                 return
             arrays = (
@@ -87,7 +86,7 @@ class SmallestSamples:
             self._kept[digest] = place, None if sample is None else Sample(sample.name, arrays or {})
             insort(self._smallest, digest)
             sizes_of_all = {name: self._kept[name][0].size.bytes for name in self._smallest}
-            smallest = smallest_digests(sizes_of_all, self._count)
+            smallest = smallest_digests(sizes_of_all, digest_count(self._count))
             if len(smallest) < len(self._smallest):
                 self._no_room = min(self._no_room or "~", self._smallest[len(smallest)])
             self._smallest, self._extreme = list(smallest), extreme
@@ -98,10 +97,10 @@ class SmallestSamples:
         """Return the places of the samples, in order of their digests."""
         return tuple(sorted(place for place, _ in self._kept.values()))
 
-    def samples(self, source: Samples, count: int | None = None) -> Iterator[tuple[str, Sample]]:
+    def samples(self, source: Samples) -> Iterator[tuple[str, Sample]]:
         """Yield the digests and the samples, read again if need be, but for those that have changed."""
         missing = defaultdict[int, list[SamplePlace]](list)
-        for digest in sorted(self._kept)[:count]:
+        for digest in sorted(self._kept):
             place, sample = self._kept[digest]
             if sample is not None:
                 yield place.digest, sample

@@ -366,7 +366,7 @@ def own_profile(
     is_reused = profile is not None
     if profile is None:
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
-        profile = profile_model(model, samples.profiled, file, settings, stage=stage, note=options.note)
+        profile = profile_model(model, samples.profiled, file, settings, stage=stage)
     name = "profile" if file is None else str(file)
     counts = f"{len(profile)} tensors, {profile.data.samples} samples"
     used = "used again, model and data are the same" if is_reused else counts
@@ -400,7 +400,6 @@ def _same_profile(
         and profile.model == model.prepared.identity
         and profile.data == samples.profiled_id
         and profile.tool == profiled_by(check_provider(provider))
-        and profile.noise_samples == RunSettings().noise_samples
         and profile.keep_samples == (0 if profile.data.random else options.keep_samples)
         # Other settings leave channels out where the model has some to record.
         and (not has_channels or any(one.channels is not None for one in profile.values()))

@@ -1,27 +1,22 @@
 """`profile` and `merge`: from a float model and samples to a profile.
 
-`profile_model` is the order of the steps: the samples are counted, and a few of them are kept. Where none is
-kept, it is measured on a few at once how noise travels through the model; else that is measured on those that
-are kept, when a plan is made.
+`profile_model` is the order of the steps: the samples are counted, and a few of them are kept, on which it is
+measured how noise travels through the model when a plan is made.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import onnx_ir as ir
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.improvement import leave_out
-from ...profiles.base.output_files import destination, write_atomically
+from ...profiles.base.output_files import write_atomically
 from ...profiles.base.progress import Shown, Stage, asked_for, stages
 from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.subgraphs import hidden_tensors
@@ -38,11 +33,9 @@ from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, 
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.smallest import SmallestSamples
-from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.activation_ranges import with_clip_profiles
-from ..noise.measure import unmeasurable
 from ..noise.output_kinds import column_axes, output_meanings
 from ..operators.graph import Graph
 from ..planning.weighted_channels import weighted_channels
@@ -107,7 +100,6 @@ def profile_model(
     *,
     format: str = "qprof",
     stage: Stage | None = None,
-    note: Callable[[Finding], None] | None = None,
 ) -> Profile:
     """Run a model on samples and return the profile of the prepared model."""
     settings = (run or RunSettings()).checked()
@@ -123,17 +115,11 @@ def profile_model(
             "give a model that computes from data, or keep this one as it is"
         )
     hidden = hidden_tensors(prepared.model)
-    tell = note or (lambda _: None)
     settings = settings_for(prepared.graph, settings, hidden)
     network, identity = prepared.model, prepared.identity
     keep = 0 if is_random(source_name(data)) else settings.keep_samples
-    # What is written to a stream has no file beside it.
-    is_beside = output is None or not destination(output).is_stream
-    measures = settings.noise_samples > 0 and format == "qprof" and not unmeasurable(network)
-    stage, two = stage or stages(None), measures and not (keep and is_beside)
-    progress = stage("profiling, pass 1 of 2 (ranges)" if two else "profiling")
-    specs = input_specs(network)
-    smallest = SmallestSamples(settings.noise_samples, specs, checks=keep)
+    progress = (stage or stages(None))("profiling")
+    smallest = SmallestSamples(input_specs(network), keep)
     samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
@@ -152,23 +138,6 @@ def profile_model(
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)
-    if format == "qprof" and settings.noise_samples:
-        if reason := unmeasurable(network):
-            from ..noise.kept_samples import unmeasured
-
-            tell(unmeasured(reason))
-        elif profile.held_samples and is_beside:
-            profile = replace(profile, noise_samples=settings.noise_samples)
-        else:
-            profile = _with_noise(
-                profile,
-                network,
-                partial(smallest.samples, samples, settings.noise_samples),
-                settings,
-                batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
-                stage=stage,
-                note=tell,
-            )
     if output is not None:
         if format == "qprof":
             save_profile(profile, output)
@@ -192,40 +161,6 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
     if settings.channels == "weighted-layers":
         settings = replace(settings, channels={**columns, **weighted_channels(graph)})
     return settings
-
-
-def _with_noise(
-    profile: Profile,
-    model: ir.Model,
-    noise_samples: Callable[[], Iterable[tuple[str, Sample]]],
-    settings: RunSettings,
-    *,
-    batches: bool,
-    stage: Stage,
-    note: Callable[[Finding], None],
-) -> Profile:
-    """Return a profile with the noise measured on the samples with the smallest digests."""
-    from ..noise.kept_samples import STEP, with_noise
-
-    count = settings.noise_samples
-    at_once = settings.samples_at_once // 2
-    shown, of = stage("profiling, pass 2 of 2 (noise)"), min(count, profile.data.samples)
-    try:
-        measured, findings = with_noise(
-            profile,
-            model,
-            noise_samples,
-            at_once,
-            batches=batches,
-            progress=lambda done: shown(done, of),
-            provider=settings.provider,
-        )
-    except Exception as error:
-        leave_out(STEP, error)
-        return profile
-    for finding in findings:
-        note(finding)
-    return replace(measured, noise_samples=count if measured.noise else 0)
 
 
 @checks_arguments

@@ -25,7 +25,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations, value_names
-from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square, with_smallest_digests
+from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.external_weights import move_weights, save_beside, weight_bytes
 from ...profiles.runtime.providers import (
@@ -555,7 +555,7 @@ def measure_noise(
             noises.append(noise)
             if progress is not None:
                 progress(len(noises))
-    return with_smallest_digests(noises, len(noises))
+    return tuple(sorted(noises, key=lambda sample: sample.digest))
 
 
 SAME_SIGNAL = 1e-3

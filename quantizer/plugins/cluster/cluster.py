@@ -240,9 +240,7 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: slice)
         samples = model_samples(
             job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
         ).part(shard.start, shard.stop, shard.step)
-        smallest = SmallestSamples(
-            settings.noise_samples, model.specs, checks=settings.keep_samples, hold=False
-        )
+        smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
         try:
             profile = profile_samples(model, samples, job.model_id, smallest=smallest)
         except NoSamplesError:

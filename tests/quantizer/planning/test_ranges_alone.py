@@ -32,7 +32,7 @@ def with_ranges_alone(profile: Profile) -> Profile:
         name: replace(tensor, histogram=UNKNOWN_BINS, channels=None, extremes=None)
         for name, tensor in profile.tensors.items()
     }
-    return replace(profile, tensors=tensors, noise=(), noise_samples=0, check_samples=())
+    return replace(profile, tensors=tensors, noise=(), check_samples=())
 
 
 def planned(text: str, weights: dict[str, np.ndarray], feed: np.ndarray, **settings: object) -> PlannedModel:

@@ -30,7 +30,7 @@ def run(*words: str | Path) -> Result:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the profile of the digits."""
     file = tmp_path_factory.mktemp("own") / "profile.yaml"
-    qprof.profile(MODEL, DIGITS / "calibration", file, noise_samples=0, limit=100)
+    qprof.profile(MODEL, DIGITS / "calibration", file, limit=100)
     return file
 
 
