@@ -25,7 +25,6 @@ from .preprocessing import Preprocessing, recipe_of
 from .storage import (
     DataFile,
     data_file,
-    data_files,
     entries_of,
     exists,
     is_file,
@@ -46,9 +45,9 @@ from .values import (
     shape_text,
 )
 
-# Arrays in files: `.npz`, `.npy` and `.pb`; what a file says of an array is checked before it is read.
+# Arrays in files: `.npz` and `.npy`; what a file says of an array is checked before it is read.
 #
-# Nothing is unpickled. Whatever numpy, zipfile and protobuf raise on a damaged file becomes a DataError
+# Nothing is unpickled. Whatever numpy and zipfile raise on a damaged file becomes a DataError
 # that names the file and what to do.
 
 DEFLATE_RATIO = 1032
@@ -189,11 +188,7 @@ def _readable(where: object, kind: str) -> Iterator[None]:
 # Samples on disk: which files of a folder are samples, and which of them belong together.
 
 ARRAYS = (".npz", ".npy")
-DATA_SET = re.compile("test_data_set_.*")
-LAYOUTS = (
-    "pictures, .txt, .wav, .csv or .parquet files; arrays as .npz, .npy or input_*.pb files, or "
-    "test_data_set_* folders"
-)
+LAYOUTS = "pictures, .txt, .wav, .csv or .parquet files, or arrays as .npz or .npy files"
 
 
 def holds_arrays(source: str) -> bool:
@@ -201,30 +196,22 @@ def holds_arrays(source: str) -> bool:
     if is_file(source):
         return data_file(source).suffix in ARRAYS
     names = entries_of(source) if is_folder(source) else ()
-    return any(
-        (is_array_name(name) or DATA_SET.fullmatch(name)) and not _is_kept_by_a_profile(source, name)
-        for name in names
-        if name[:1] != "."
-    )
+    return any(_is_sample(source, name) for name in names)
 
 
-def _is_kept_by_a_profile(folder: str, name: str) -> bool:
-    """Return whether a file has the check samples of a profile, and so is no sample itself."""
-    return name.endswith(SUFFIX) and is_samples_file(os.path.join(folder, name))
+def _is_sample(folder: str, name: str) -> bool:
+    """Return whether a file holds arrays, is not hidden, and has not the check samples of a profile."""
+    is_kept = name.endswith(SUFFIX) and is_samples_file(os.path.join(folder, name))
+    return is_array_name(name) and name[:1] != "." and not is_kept
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
-    return name.lower().endswith(ARRAYS) or _input_number(name) is not None
-
-
-def _input_number(name: str) -> int | None:
-    match = re.fullmatch(r"input_([0-9]+)\.pb", name)
-    return int(match[1]) if match else None
+    """Return whether a file of this name in a folder of samples is a sample."""
+    return name.lower().endswith(ARRAYS)
 
 
 def _sample_files(source: str) -> list[DataFile]:
-    """Return the samples of a folder in natural order: files, or folders of `input_*.pb`."""
+    """Return the files of a folder that are samples, in natural order."""
     whole, folder = data_file(source), shown_location(source)
     if whole.suffix in ARRAYS and is_file(source):
         return [whole]
@@ -233,50 +220,13 @@ def _sample_files(source: str) -> list[DataFile]:
             raise DataError(f"{folder}: is a file; give samples: {LAYOUTS}, or FILE.py:FUNCTION")
         near = nearest_path(source)
         raise DataError(f"{folder}: no such folder or file; check the path, or give FILE.py:FUNCTION.{near}")
-    seen = [name for name in entries_of(source) if not name.startswith(".")]
-    names = sorted((name for name in seen if not _is_kept_by_a_profile(source, name)), key=natural_key)
-    entries = [joined(source, name) for name in names]
-    arrays = [e for e in entries if e.suffix in ARRAYS and not is_folder(e.location)]
-    data_sets = [e for e in entries if DATA_SET.fullmatch(e.name) and is_folder(e.location)]
-    single = [whole] if any(_input_number(name) is not None for name in names) else []
-    layouts = [layout for layout in (arrays, data_sets, single) if layout]
-    if not layouts:
+    names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)
+    files = [joined(source, name) for name in names if _is_sample(source, name)]
+    files = [file for file in files if not is_folder(file.location)]
+    if not files:
         held = f"holds '{names[0]}' but no samples" if names else "is empty"
         raise DataError(f"{folder}: {held}; expected {LAYOUTS}")
-    if len(layouts) > 1:
-        mixed = " and ".join(f"'{layout[0].name}'" for layout in layouts)
-        raise DataError(
-            f"{folder}: holds more than one kind of samples ({mixed}); give a folder with one kind"
-        )
-    return layouts[0]
-
-
-def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
-    """Return `input_*.pb` files as one sample: by their names if all are inputs, else by number."""
-    import onnx
-
-    tensors = []
-    for file in data_files(folder.location, (".pb",)):
-        if (number := _input_number(file.name)) is not None:
-            with _readable(file, "an ONNX TensorProto"):
-                tensor = onnx.TensorProto.FromString(file.read())
-                if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                    raise DataError(f"{file}: keeps its data in another file; save the tensor with its data")
-                tensors.append((number, file, tensor.name, onnx.numpy_helper.to_array(tensor)))
-    if not tensors:
-        raise DataError(f"{folder}: holds no input_*.pb; give its inputs, or remove it")
-    named = {name: array for _, _, name, array in tensors}
-    if named.keys() <= set(names) and len(named) == len(tensors):
-        return named
-    arrays: Arrays = {}
-    for number, file, _, array in tensors:
-        if number >= len(names) or names[number] in arrays:
-            inputs = ", ".join(f"'{name}'" for name in names) or "none"
-            raise DataError(
-                f"{file}: the model has no input number {number}; its inputs are {inputs}: remove the file"
-            )
-        arrays[names[number]] = array
-    return arrays
+    return files
 
 
 # What the arrays of a file are to a model: a sample, one row, rows of a batch, or several samples.
@@ -380,8 +330,6 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
 def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
     """Return the headers of a file by input; none if it is broken, which reading it reports."""
-    if file.suffix not in ARRAYS:
-        return {}
     try:
         headers = _headers_of(file, [spec.name for spec in specs])
     except DataError:
@@ -416,11 +364,9 @@ def _rows_as_samples(
 
 
 def _read(file: DataFile, specs: tuple[InputSpec, ...]) -> Sample:
-    """Return a file, or a folder of `.pb` files, as one sample."""
+    """Return a file as one sample."""
     file = file.fetched()
-    if file.suffix not in ARRAYS:
-        arrays = _read_data_set(file, [spec.name for spec in specs])
-    elif _content_of(_headers_if_whole(file, specs), specs) is Content.ROW:
+    if _content_of(_headers_if_whole(file, specs), specs) is Content.ROW:
         arrays = _read_of_any_shape(file, specs)
         for spec in specs:
             if arrays[spec.name].ndim < len(spec.shape or ()):

@@ -63,7 +63,7 @@ def profile(
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        data: samples: a folder of .npz, .npy or .pb files; "module:function"; or an iterable (a list, a
+        data: samples: a folder of .npz or .npy files; "module:function"; or an iterable (a list, a
             generator, a data loader), or a function that returns one. Its items are dicts from input name to
             array; for a model with one input also arrays, or (x, y) pairs, of which x is taken. An array is
             whatever numpy can read: a numpy array, or anything with `__array__` or `__dlpack__`, such as a

@@ -20,7 +20,6 @@ WEIGHTED = ("m.onnx", "m.weights")
 CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
     (["dump-profile", "m.onnx", "--data", "cal"], ["-o", "--checkpoint"], (*WEIGHTED, "cal/00.npz")),
     (["dump-profile", "m.onnx", "--data", "cal"], ["-o"], ("cal/new.npz", "linked.npz")),
-    (["dump-profile", "m.onnx", "--data", "sets"], ["-o"], ("sets/test_data_set_0/input_0.pb",)),
     (["dump-profile", "m.onnx", "--data", "scores:feeds"], ["-o"], ("scores.py",)),
     (["instrument", "m.onnx"], ["-o"], WEIGHTED),
     (["merge", "p.yaml", "other.yaml"], ["-o"], ("p.yaml", "other.yaml")),
@@ -60,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
     onnx.save_model(proto, "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
-    for name in ("cal/00.npz", "held/00.npz", "linked.npz", "sets/test_data_set_0/input_0.pb"):
+    for name in ("cal/00.npz", "held/00.npz", "linked.npz"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(b"sample")
     Path("cal/01.npz").symlink_to("../linked.npz")

@@ -56,11 +56,6 @@ def assert_says(text: str, *parts: object) -> None:
     assert not missing, f"{missing} not in: {text}"
 
 
-def save_pb(path: Path, array: np.ndarray, name: str = "") -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(onnx.numpy_helper.from_array(array, name).SerializeToString())
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
     monkeypatch.chdir(tmp_path)
@@ -84,25 +79,6 @@ def test_npz_files_give_one_feed_each_in_natural_order(tmp_path: Path) -> None:
     assert [s.name for s in samples] == ["s1.npz", "s2.npz", "s10.npz"]
     assert [s.arrays["x"][0, 0] for s in samples] == [1, 2, 10]
     assert samples.total == 3
-
-
-@pytest.mark.parametrize("names", [("mask", "x"), ("", "")])
-def test_data_sets_of_the_model_zoo_are_read(tmp_path: Path, names: tuple[str, str]) -> None:
-    mask = np.zeros((1, 2), np.int64)
-    first, second = (mask, ONE) if names[0] else (ONE, mask)
-    for number in (0, 1):
-        save_pb(tmp_path / f"test_data_set_{number}" / "input_0.pb", first, names[0])
-        save_pb(tmp_path / f"test_data_set_{number}" / "input_1.pb", second, names[1])
-    samples = list(open_samples(str(tmp_path), (X, MASK)))
-    assert [s.name for s in samples] == ["test_data_set_0", "test_data_set_1"]
-    assert samples[1].arrays["x"].dtype == np.float32
-    assert samples[1].arrays["mask"].dtype == np.int64
-
-
-def test_a_single_data_set_is_one_sample(tmp_path: Path) -> None:
-    save_pb(tmp_path / "input_0.pb", ONE)
-    save_pb(tmp_path / "output_0.pb", ONE)
-    assert len(list(open_samples(str(tmp_path), (X,)))) == 1
 
 
 def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -259,17 +235,6 @@ def test_a_place_without_samples_is_refused(tmp_path: Path, name: str, parts: li
     assert_says(refusal(tmp_path / name), *parts)
 
 
-def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:
-    save_pb(tmp_path / "test_data_set_0" / "output_0.pb", ONE)
-    assert_says(refusal(tmp_path), "test_data_set_0: holds no input_*.pb")
-
-
-def test_two_layouts_in_one_folder_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", ONE)
-    save_pb(tmp_path / "test_data_set_0" / "input_0.pb", ONE)
-    assert_says(refusal(tmp_path), "more than one kind", "'a.npy' and 'test_data_set_0'")
-
-
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(tmp_path: Path, limit: int) -> None:
     assert_says(refusal(tmp_path, limit=limit), f"limit {limit}", "at least one")
@@ -333,7 +298,7 @@ def test_every_cut_off_file_is_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")  # numpy on headers that look like Python 2's
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=st.data(), name=st.sampled_from(["a.npy", "a.npz", "b/input_0.pb"]))
+@given(data=st.data(), name=st.sampled_from(["a.npy", "a.npz"]))
 def test_damaged_files_are_refused_or_read_but_never_crash(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
 ) -> None:
@@ -341,10 +306,8 @@ def test_damaged_files_are_refused_or_read_but_never_crash(
     path = folder / name
     if name == "a.npy":
         np.save(path, ONE)
-    elif name == "a.npz":
-        np.savez_compressed(path, x=ONE)
     else:
-        save_pb(path, ONE)
+        np.savez_compressed(path, x=ONE)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -478,18 +441,6 @@ def test_an_npy_file_that_goes_on_is_refused(tmp_path: Path) -> None:
         np.save(file, ONE)
         np.save(file, ONE)
     assert_says(refusal(tmp_path), "a.npy: has more data after its array")
-
-
-@pytest.mark.parametrize("content", [b"no protobuf", b""])
-def test_a_broken_pb_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "input_0.pb").write_bytes(content)
-    assert_says(refusal(tmp_path), "input_0.pb: is broken or not an ONNX TensorProto")
-
-
-def test_a_pb_too_many_is_refused(tmp_path: Path) -> None:
-    save_pb(tmp_path / "input_0.pb", ONE)
-    save_pb(tmp_path / "input_1.pb", ONE)
-    assert_says(refusal(tmp_path), "input_1.pb: the model has no input number 1", "'x'")
 
 
 @pytest.mark.parametrize(
