@@ -27,7 +27,7 @@ from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
-from .console import REPORTER, current_run, echo
+from .console import REPORTER, current_run, echo, tell
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -270,34 +270,37 @@ class FileCommand(Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if answers := self._answers(current_run().arguments):
-                told = "; ".join(f"'{name}': {answer}" for name, answer in answers.items())
-                raise click.UsageError(f"No such option {told}", ctx) from None
+            given = list(current_run().arguments)  # of `args` the parser has taken some
+            words = self._with_settings(given)
+            if words != given:
+                return super().parse_args(ctx, words)
             known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
             near = get_close_matches(error.option_name.lstrip("-"), known, cutoff=NEAR)
             options = [f"--{name}" for name in near]
             raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
 
-    def _answers(self, words: Sequence[str]) -> dict[str, str]:
-        """Return advice on settings without an option, by their word."""
+    def _with_settings(self, args: Sequence[str]) -> list[str]:
+        """Return words in which an option that is only a setting became --set, with a note for each."""
         taken = next((set(one.rare) for one in self.params if isinstance(one, SetOption)), None)
         if taken is None:
-            return {}
+            return list(args)
         taken |= {field.name for field in fields(QuantConfig)}
         known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
-        answers: dict[str, str] = {}
-        for word, following in zip(words, (*words[1:], ""), strict=True):
-            if word == "--":
-                break
+        words, rest = list[str](), list(args)
+        while rest:
+            word = rest.pop(0)
             name, equals, value = word.partition("=")
-            if not name.startswith("--") or name in {*known, "--help"}:
+            setting = name.removeprefix("--").replace("-", "_")
+            if not name.startswith("--") or name in known or setting not in taken:
+                words.append(word)
+                if word == "--":
+                    break
                 continue
-            if not equals:
-                value = "" if following.startswith("-") else following
-            setting = name.lstrip("-").replace("-", "_")
-            if setting in taken:
-                answers[name] = f"give the setting as --set {setting}={value or 'VALUE'}"
-        return answers
+            if not equals and rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            words += ["--set", f"{setting}={value}"]
+            tell(f"note: {name} is a setting now: --set {setting}={value or 'VALUE'}")
+        return words + rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

@@ -21,6 +21,7 @@ settings give way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -575,6 +576,7 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     settings: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     names = [f.name for f in fields(QuantConfig)]
+    lists = [f.name for f in fields(QuantConfig) if f.default == ()]
     levels = ["runtime." + f.name for f in fields(Target) if f.name not in IDENTITY]
     for line in lines:
         key, equals, text = line.partition("=")
@@ -584,7 +586,11 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
             value = parse(text)
         level, _, rest = key.partition(".")
         name, _, entry = rest.partition(".")
-        if not rest and level in names:
+        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)? ?%", value):
+            value = float(value.rstrip("% ")) / 100
+        if not rest and level in lists:
+            settings[level] = [*settings.get(level, ()), *(value if isinstance(value, list) else [value])]
+        elif not rest and level in names:
             settings[level] = value
         elif level == "settings" and rest in names:
             settings[rest] = value

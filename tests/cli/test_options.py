@@ -95,7 +95,24 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
     assert (result.exit_code, result.stderr) == (2, f"error: {told}\n")
 
 
-def test_a_setting_that_is_no_option_is_answered_with_set() -> None:
-    result = CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), "--cost-model", "off"])
-    assert result.exit_code == 2
-    assert "give the setting as --set cost_model=off" in result.stderr
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--cost-model", "off"], "cost_model=off"),
+        (["--tolerance=1%"], "tolerance=1%"),
+        (["--min-output-sqnr", "-1"], "min_output_sqnr=-1"),
+    ],
+)
+def test_an_option_that_is_only_a_setting_is_read_as_set_with_a_note(words: list[str], line: str) -> None:
+    command = [
+        "quantize",
+        str(DIGITS / "model.onnx"),
+        "--as",
+        "weight-only-8",
+        "-o",
+        "/nowhere/q.onnx",
+        *words,
+    ]
+    result = CliRunner().invoke(main, command)
+    assert f"note: {words[0].split('=')[0]} is a setting now: --set {line}\n" in result.stderr
+    assert "No such option" not in result.stderr

@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets import loading
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.loading import goes_with, load_recipe, weight_only_settings
+from qprof_onnx.quantizer.targets.loading import goes_with, load_recipe, parsed_lines, weight_only_settings
 from qprof_onnx.quantizer.targets.packaged import packaged_text, target_names
 from qprof_onnx.quantizer.targets.target import Verified
 
@@ -310,3 +310,8 @@ def test_weights_of_8_bits_beside_float_activations_are_those_that_the_target_re
     found = weight_only_settings(recipe)
     assert found == settings
     assert found is None or goes_with(recipe, found)
+
+
+def test_lines_of_a_list_add_up_and_a_percentage_is_a_number() -> None:
+    lines = ["keep_16bit=a", "keep_16bit=[b, c]", "tolerance=1.5%"]
+    assert parsed_lines(lines) == ({"keep_16bit": ["a", "b", "c"], "tolerance": 0.015}, {})
