@@ -56,10 +56,8 @@ _BOXES: Mapping[str, Option] = {
     "background": None,
     "size": None,
     "placement": None,
-    "images": None,
     "classes": None,
     "nc": None,
-    "agnostic": False,
     "first": 0,
     "ids": False,
 }

@@ -88,11 +88,9 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         true = file.of_sample(place, pictures)
         if head.classes:
             true = [boxes.subset(np.isin(boxes.classes, head.classes)) for boxes in true]
-        if head.agnostic:
-            true = [replace(boxes, classes=np.zeros_like(boxes.classes)) for boxes in true]
         return true, pictures
 
-    in_truth = {} if file is None or head.agnostic else file.names
+    in_truth = {} if file is None else file.names
 
     def found(floats: Outputs, quantized: Outputs, names: Mapping[int, str]) -> list[tuple[Found, ...]]:
         sufficient = max(head.confidence, MIN_SHOWN_SCORE)
@@ -120,7 +118,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
     assumed = f"the boxes of the float model with a score of {MIN_TRUTH_SCORE:g} or more are the truth"
     return Metric(
         *source.called,
-        metric.title + (", all classes as one" if head.agnostic else ""),
+        metric.title,
         reading=repr(head),
         truth=truth,
         scored=scored,

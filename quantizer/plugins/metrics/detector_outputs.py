@@ -32,7 +32,6 @@ class Head:
     nms: float
     most: int
     classes: tuple[int, ...]  # that count; () for all
-    agnostic: bool
     first: int = 0  # number of the first class, after NMS
     scored: int | None = None  # classes with a score, of YOLO; None for all
 
@@ -51,8 +50,6 @@ class Head:
             likely &= np.isin(boxes.classes, self.classes)
         boxes = boxes.subset(likely)
         boxes = boxes.subset(np.argsort(-boxes.scores, kind="stable")[:MAX_CANDIDATES])
-        if self.agnostic:
-            boxes = boxes_of(boxes.corners, np.zeros_like(boxes.classes), boxes.scores)
         return non_max_suppression(boxes, self.nms if before_nms else 2.0, self.most)  # no IoU is above 1
 
     def pixels(self, values: Array) -> npt.NDArray[np.float64]:
@@ -71,7 +68,7 @@ class Head:
         if self.classes:
             other = ~np.isin(np.arange(scores.shape[1]), self.classes)
             scores = np.where(other, -1.0, scores)
-        if self.agnostic or self.confidence >= 0.1:
+        if self.confidence >= 0.1:
             at, classes = np.arange(len(scores)), scores.argmax(axis=1)
         else:
             at, classes = np.nonzero(scores >= self.confidence)
@@ -117,7 +114,6 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         nms=float(options["nms"] or 0.0),
         most=int(options["max"] or 0),
         classes=classes,
-        agnostic=bool(options["agnostic"]),
         first=int(options["first"] or 0),
         scored=scored,
     )

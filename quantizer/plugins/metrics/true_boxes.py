@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
 from ....profiles.samples.objects import DataLike, PreprocessedData, place_of_data
-from ....profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, image_files, is_data_yaml
+from ....profiles.samples.picture_files import box_files, data_yaml_names, image_files, is_data_yaml
 from ....profiles.samples.preprocessing import load_preprocessing
 from ...evaluation.metrics.metric import MetricSource, names_in_metadata
 from ...evaluation.metrics.truth import Place
@@ -249,7 +249,6 @@ def plain_name(name: str) -> str:
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
-    pictures_folder = source.metric.options["images"]
     if is_data_yaml(str(folder)):
         pictures_and_boxes = box_files(str(folder))
         files = {name: boxes for name, (_, boxes) in pictures_and_boxes.items() if boxes.is_file()}
@@ -263,18 +262,13 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         files = files_by_stem(folder, (".txt",))
         pictures, key_of = _pictures_of(source.data), unique_stems(str(folder))
         advice = f"name each after its sample, as in {next(iter(files))}.txt"
-    if pictures_folder is not None:
-        images = Path(str(pictures_folder))
-        if not images.is_dir():
-            raise DataError(f"{images}: no such folder of pictures; check the path")
-        pictures = {f.stem: f for f in sorted(images.iterdir()) if f.suffix.lower() in SUFFIXES}
     classes, numbered = _classes_of_data_yaml(source, folder, files)
     target = input_size(source)
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
         raise ConfigError(
-            f"metric '{source.metric.text}': a letterbox needs the sizes of the pictures; name their folder "
-            f"as in {source.metric.kind.name}:images=DIR"
+            f"metric '{source.metric.text}': a letterbox needs the sizes of the pictures; give the pictures "
+            "themselves as data"
         )
     samples_with_boxes = 0
 
@@ -327,7 +321,7 @@ def _classes_of_data_yaml(
 
 def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:
     if name not in pictures:
-        raise DataError(f"{name}: there is no picture of this name; check the folder given with images=")
+        raise DataError(f"{name}: the data have no such picture; name its file of boxes after a picture")
     try:
         with library("PIL.Image", str(pictures[name]), "metrics").open(pictures[name]) as picture:
             size: tuple[int, int] = picture.size

@@ -18,8 +18,8 @@ def test_an_entry_names_a_function_and_says_what_it_needs(kind) -> None:
 
 
 def test_a_number_and_options_follow_the_name() -> None:
-    found = named_metric("map50:nms=0.7,classes=1+12,agnostic=yes")
-    assert (found.kind.name, found.options["nms"], found.options["agnostic"]) == ("map50", 0.7, True)
+    found = named_metric("map50:nms=0.7,classes=1+12,ids=yes")
+    assert (found.kind.name, found.options["nms"], found.options["ids"]) == ("map50", 0.7, True)
     assert found.options["classes"] == "1+12"
     assert named_metric("recall@7").title == "queries that find a document of theirs among the first 7"
     assert named_metric("top-5").number == 5
@@ -53,7 +53,7 @@ def test_a_metric_may_be_called_as_other_tools_call_it(text: str, name: str, num
         ("map50:nmss=0.7", r"'nmss=0.7' is no option of it.*nms"),
         ("map50:nms=7", "is not a number from 0 to 1"),
         ("cer:blank=x", "is not a whole number"),
-        ("f1:agnostic=maybe", "is not yes or no"),
+        ("f1:ids=maybe", "is not yes or no"),
     ],
 )
 def test_what_the_table_does_not_have_is_refused(text, message) -> None:
