@@ -68,9 +68,9 @@ def twice_as_fast(
 tried_fixes = from_samples._tried_fixes
 
 
-def find_all_fixes(task: Any, first: Any) -> Verdict:
+def find_all_fixes(task: Any, first: Any, trials: Any) -> Verdict:
     """Find what a machine finds that is not busy."""
-    return tried_fixes(replace(task, options=replace(task.options, budget=600.0)), first)
+    return tried_fixes(replace(task, options=replace(task.options, budget=600.0)), first, trials)
 
 
 @pytest.fixture(scope="module")
