@@ -10,7 +10,6 @@ import importlib
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -77,15 +76,16 @@ def library(module: str, where: str, extra: str) -> Any:
 
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra by their names, from a checkout too."""
+    from importlib import metadata  # slow to import, and `qprof --help` needs none
+
+    def is_installed(requirement: str) -> bool:
+        try:
+            metadata.version(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+        except metadata.PackageNotFoundError:
+            return False
+        return True
+
     lines = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
     wanted = [text.strip() for text, _, marker in lines if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
-    missing = [text for text in wanted if not _is_installed(text)] or wanted
+    missing = [text for text in wanted if not is_installed(text)] or wanted
     return "pip install " + " ".join(f"'{text}'" for text in missing)
-
-
-def _is_installed(requirement: str) -> bool:
-    try:
-        metadata.version(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
-    except metadata.PackageNotFoundError:
-        return False
-    return True
