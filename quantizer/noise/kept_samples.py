@@ -95,7 +95,7 @@ def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> 
     threads = max(1, min(cores() // 2, HELD_AT_ONCE // max(1, 2 * sum(bytes_of.values()))))
 
     def measured() -> Measured:
-        if profile.runs < profile.data.samples and rows_differ_together(model, names, lambda: samples):
+        if profile.runs < profile.data.samples and rows_differ_together(model, names, samples):
             return profile, (unmeasured("rows of a batch depend on each other"),)
         return replace(profile, noise=measure_noise(model, names, samples, threads)), ()
 

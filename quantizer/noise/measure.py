@@ -381,9 +381,9 @@ def _middle(sequence: Array) -> Array:
 class NoiseRuns:
     """Runs a model and its copies on samples; several threads may do so at the same time."""
 
-    def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
+    def __init__(self, model: ir.Model, names: Collection[str], folder: Path) -> None:
         """Take a prepared model, the activations to measure and a temporary folder for the weights."""
-        self._provider, self._folder, self._title = provider, folder, title_of(model)
+        self._folder, self._title = folder, title_of(model)
         self._tensors = {tensor.name: tensor for tensor in measured_tensors(model, names)}
         self._prefix, taken = "noise:", value_names(model)
         while any(name.startswith(self._prefix) for name in taken):
@@ -476,7 +476,7 @@ class NoiseRuns:
         with self._saving():
             save_beside(model, path)
         try:
-            return new_session(str(path), options, self._provider)
+            return new_session(str(path), options, CPU)
         except RUNTIME_ERRORS as error:
             title = f"{self._title} with rounded values"
             raise ModelError(load_refusal(title, error, loaded_libraries())) from error
@@ -503,10 +503,10 @@ class NoiseRuns:
 
 
 @contextmanager
-def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
+def noise_runs(model: ir.Model, names: Collection[str]) -> Iterator[NoiseRuns]:
     """Yield the runs of a model and its copies; see `measure_noise`."""
     with temporary_folder() as folder:
-        yield NoiseRuns(model, names, Path(folder), provider)
+        yield NoiseRuns(model, names, Path(folder))
 
 
 # A model measured on its samples -------------------------------------------------------------------------
@@ -527,13 +527,7 @@ def unmeasurable(model: ir.Model) -> str:
 
 
 def measure_noise(
-    model: ir.Model,
-    names: Collection[str],
-    samples: Iterable[tuple[str, Sample]],
-    threads: int = 1,
-    progress: Callable[[int], None] | None = None,
-    *,
-    provider: str = CPU,
+    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]], threads: int = 1
 ) -> tuple[SampleNoise, ...]:
     """Return the noise of each sample in a model, by digest; () if it cannot be measured (`unmeasurable`).
 
@@ -542,7 +536,7 @@ def measure_noise(
     """
     if unmeasurable(model):
         return ()
-    with noise_runs(model, names, provider) as runs:
+    with noise_runs(model, names) as runs:
 
         def work(item: tuple[str, Sample]) -> SampleNoise:
             digest, sample = item
@@ -550,12 +544,8 @@ def measure_noise(
 
         # A thread of its own would have memory of its own, which nothing else uses again.
         in_threads = (noise for noise, _ in map_in_threads(work, samples, threads, lambda: False))
-        noises = []
-        for noise in map(work, samples) if threads == 1 else in_threads:
-            noises.append(noise)
-            if progress is not None:
-                progress(len(noises))
-    return tuple(sorted(noises, key=lambda sample: sample.digest))
+        noises = map(work, samples) if threads == 1 else in_threads
+        return tuple(sorted(noises, key=lambda sample: sample.digest))
 
 
 SAME_SIGNAL = 1e-3
@@ -563,21 +553,18 @@ SAME_SIGNAL = 1e-3
 
 
 def rows_differ_together(
-    model: ir.Model, names: Collection[str], samples: Callable[[], Iterable[tuple[str, Sample]]]
+    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]]
 ) -> bool:
     """Return whether rows that run as one batch have another signal than each by itself.
 
     They have if the leading dimension counts steps in time, not samples. Two rows of equal shapes are
     compared, those with the smallest digests; without such a pair, rows are assumed to be samples.
     """
-    shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
-    first: dict[tuple[tuple[int, ...], ...], str] = {}
-    for digest in sorted(shapes):
-        other = first.setdefault(shapes[digest], digest)
-        if other != digest:
-            again = dict(item for item in samples() if item[0] in (other, digest))
-            pair = [again[name] for name in (other, digest) if name in again]  # a function may give others
-            return len(pair) == 2 and _signals_differ(model, names, *pair)
+    first: dict[tuple[tuple[int, ...], ...], Sample] = {}
+    for _, sample in sorted(samples, key=lambda item: item[0]):
+        other = first.setdefault(tuple(array.shape for array in sample.arrays.values()), sample)
+        if other is not sample:
+            return _signals_differ(model, names, other, sample)
     return False
 
 
