@@ -235,5 +235,3 @@ def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_
         fused = target == "onnxruntime-x86"  # whose weights saturate on no processor
         measured = sqnr(exact, outputs(str(tmp_path / "q.onnx"), samples, fused=fused)[case.part])
         assert measured > 15.0, target
-        if result.expected and not case.part:
-            assert result.expected[0].estimated < measured + 10.0, target
