@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, PlanError, nearest
+from ...profiles.base.errors import PlanError
 from ...profiles.base.stages import stage
 from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
@@ -41,8 +41,6 @@ from .padded_channels import pad_channels
 from .replacement import in_prepared_names, replaced
 from .writers import Task, Writer, Writers
 
-OLDEST_OPSET = 13
-"""The first with an axis in QuantizeLinear."""
 BLOCKS_OPSET = 21
 """The first with blocks in QuantizeLinear."""
 TYPE_OPSETS: Mapping[ir.DataType, int] = {
@@ -82,8 +80,6 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> LoweredModel:
 @stage("write")
 def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     form = plan.config.form
-    if form not in FORMS:
-        raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
     lower_model: Callable[[ir.Model, QuantPlan], LoweredModel]
     lower_model = FORMS[form].module.load().lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
@@ -122,7 +118,7 @@ def write(
     model: ir.Model, plan: QuantPlan, form: str, writers: Writers, new_emitter: Callable[[ir.Graph], Emitter]
 ) -> LoweredModel:
     """Return the model that `plan` describes, each node written by its writer."""
-    opset = checked_opset(model, form)
+    opset = model.opset_imports[""]
     model = model.clone()
     emitter = new_emitter(model.graph)
 
@@ -151,16 +147,6 @@ def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Nod
         if write_node(node, emitter):
             replaced.append(node)
     finish(graph, emitter, replaced)
-
-
-def checked_opset(model: ir.Model, form: str) -> int:
-    """Return the opset of a model; raise PlanError if it is too old for a form."""
-    opset = model.opset_imports.get("", 0)
-    if opset < OLDEST_OPSET:
-        raise PlanError(
-            f"form {form}: the model has opset {opset}; raise it to {OLDEST_OPSET} or later first"
-        )
-    return opset
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from ....profiles.base.errors import free_name
 from ...lowering.emitter import Emitter, become, constant_shape, integer_type
 from ...lowering.forms.qdq import WRITERS as QDQ_WRITERS
 from ...lowering.lower import (
-    checked_opset,
     finish,
     opset_of_types,
     raised,
@@ -65,7 +64,6 @@ def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
 
 def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, int]:
     """Return the written model, and the opset that its types need."""
-    checked_opset(model, "regions")
     model = model.clone()
     functions: dict[str, ir.Function] = {}
     emitter = Emitter(model.graph)

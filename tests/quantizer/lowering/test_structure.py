@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import ConfigError, PlanError
+from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.numerics.affine import INT4, INT8, INT16, UINT8, QuantParams, dequantize
+from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams, dequantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 
@@ -201,23 +201,6 @@ def test_an_if_body_sees_the_float_form_of_a_captured_tensor(lowered: Lowering) 
     np.testing.assert_allclose(runs.reference()[0], runs.onnxruntime()[0], atol=1e-6)
 
 
-def test_an_if_in_an_if_sees_the_float_form_too(lowered: Lowering) -> None:
-    text = """
-    net (float[1,4] x, bool flag) => (float[1,4] y)
-    {
-        a = Add(x, x)
-        y = If<then_branch = yes () => (float[1,4] p) {
-                   p = If<then_branch = deep () => (float[1,4] r) { r = Sin(a) },
-                          else_branch = shallow () => (float[1,4] s) { s = Cos(a) }>(flag) },
-               else_branch = no () => (float[1,4] q) { q = Mul(a, x) }>(flag)
-    }"""
-    runs = lowered(text, floats=["if_1"])
-    # 1e-6: the sine of two libraries
-    np.testing.assert_allclose(runs.reference()[0], runs.onnxruntime()[0], atol=1e-6)
-    quantized = writers(runs)["a"].input[0]
-    assert quantized == "a_quantized"
-
-
 def test_a_removed_relu_leaves_both_outputs_of_the_graph(lowered: Lowering) -> None:
     text = CONV.replace("float[1,2,4,4] y)", "float[1,2,4,4] y, float[1,2,4,4] c)")
     runs = lowered(text)
@@ -276,18 +259,6 @@ def test_weight_only_computes_in_float(lowered: Lowering) -> None:
     assert runs.fused() == {"MatMulNBits": 1}
 
 
-def test_blocks_of_four_bits_are_written_for_weight_only(make_model: MakeModel) -> None:
-    model = make_model("net (float[4,8] x) => (float[4,4] y) <float[8,4] w> { y = MatMul(x, w) }")
-    scales = tuple(0.125 * (i + 1) for i in range(16))
-    blocks = QuantParams(scales, (0,) * 16, INT4, axis=0, block_size=2)
-    result = lower(model, plan_for_one(model, NodePlan(Kind.WEIGHT_ONLY), {"w": blocks}))
-    onnx.checker.check_model(ir.to_proto(result.model), full_check=True)
-    stored = result.model.graph.initializers
-    assert stored["w_quantized"].dtype == ir.DataType.INT4
-    assert stored["w_scale"].shape == (4, 4)
-    assert result.model.opset_imports[""] == 21
-
-
 # Opset and refusals
 
 
@@ -315,19 +286,6 @@ def test_every_opset_from_13_is_written(lowered: Lowering, opset: int) -> None:
     assert runs.lowered.model.opset_imports[""] == opset
     assert runs.lowered.findings == ()
     assert runs.fused()["QLinearConv"] == 1
-
-
-def test_an_older_opset_is_refused(make_model: MakeModel, make_plan: MakePlan) -> None:
-    model = make_model(CONV, 12)
-    with pytest.raises(PlanError, match="the model has opset 12; raise it to 13"):
-        lower(model, make_plan(model))
-
-
-def test_an_unknown_form_suggests_one(make_model: MakeModel, make_plan: MakePlan) -> None:
-    model = make_model(CONV)
-    plan = make_plan(model)
-    with pytest.raises(ConfigError, match=r"form 'qdc': no such form; use qdq, .*\. Did you mean 'qdq'"):
-        lower(model, replace(plan, config=replace(plan.config, form="qdc")))
 
 
 def test_an_unknown_spelling_is_refused_by_name(make_model: MakeModel, make_plan: MakePlan) -> None:
