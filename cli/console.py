@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.extras import OptionalModule
-from ..profiles.base.findings import Finding, Severity, gravest_first, listed, of_severity, rest_text
+from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
@@ -97,13 +97,24 @@ def tell_findings(findings: Iterable[Finding]) -> None:
             run.unprinted.append(finding)
 
 
-def result_lines(findings: Iterable[Finding], *, verbose: bool) -> tuple[tuple[str, str], ...]:
-    """Return label and text of the printed findings of a result: the first note, and the graver ones."""
+def finding_lines(findings: Iterable[Finding], *, verbose: bool = False) -> list[str]:
+    """Return findings as they are printed everywhere, the gravest first: "note: opset raised".
+
+    The result of a gate is a fact of the result, with its name in capitals before it.
+    """
+    return [
+        f"{one.label:10} {one.text}" if one.label.isupper() else _line(one, verbose)
+        for one in gravest_first(findings)
+    ]
+
+
+def result_lines(findings: Iterable[Finding], *, verbose: bool) -> list[str]:
+    """Return the printed findings of a result: the first note, and the graver ones."""
     each = gravest_first(findings)
     rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
     run = current_run()
     run.unprinted += [note for note in rest if note not in run.told]
-    return listed((finding for finding in each if finding not in rest), codes=verbose)
+    return finding_lines((finding for finding in each if finding not in rest), verbose=verbose)
 
 
 def _line(finding: Finding, verbose: bool) -> str:
@@ -196,28 +207,9 @@ def save_report(report: Any, folder: Path) -> None:
 # ---------------------------------------- tables and documents
 
 
-def print_table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: Sequence[str] = (),
-    folded: Sequence[str] = (),
-) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows under headers; the columns named in `right` are aligned to the right."""
-    if not sys.stdout.isatty():
-        echo(plain_table(headers, rows, right))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in headers:
-        side: Literal["right", "left"] = "right" if header in right else "left"
-        grid.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
-    for row in rows:
-        # Text: a name may hold what rich takes for markup
-        grid.add_row(*(Text(escaped(cell)) for cell in row))
-    Console(highlight=False).print(grid)
+    echo(plain_table(headers, rows, right))
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
-from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
@@ -124,12 +123,6 @@ class DataRead(StringParamType):
         current_run().data_read.append(value)
         return super().convert(value, param, ctx)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the request to complete names of folders."""
-        return [CompletionItem(incomplete, type="dir")]
-
 
 class RecipeRead(StringParamType):
     """A built-in recipe of preprocessing, or the file of one, which is read."""
@@ -141,16 +134,6 @@ class RecipeRead(StringParamType):
         if os.path.isfile(value):
             current_run().files_read.append(value)
         return super().convert(value, param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the built-in recipes that begin with the typed text, or the request to complete files."""
-        from ..profiles.samples.preprocessing import BUILT_IN
-
-        fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
-        items = [CompletionItem(name) for name in fitting]
-        return items or [CompletionItem(incomplete, type="file")]
 
 
 class FiniteNumber(click.FloatRange):
@@ -214,12 +197,6 @@ class Name(StringParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Return the names as in "[minmax|percentile]"."""
         return f"[{'|'.join(self.names())}]"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the names that begin with the typed text."""
-        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
 
 
 EXISTING = FileRead()

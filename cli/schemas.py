@@ -21,7 +21,6 @@ from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding
 from ..profiles.base.options import ATTRIBUTES, sentences_of
 from ..profiles.records.data_checks import InputCheck, Outlier
-from ..profiles.records.profile import OutputMeaning
 from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
@@ -140,34 +139,6 @@ class Profiling:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True)
-class ShownProfile:
-    """The JSON of `qprof show PROFILE`: the profile in the words of its file, with counts as lists.
-
-    Attributes:
-        file_format: of the profile file.
-        tool, origin, model, data: who made it, of which model and data.
-        tensors: name to what was recorded.
-        inputs: name to what each input of the graph was given.
-        check_samples: digests of the samples that are kept beside the profile.
-        keep_samples: how many these were to be, at most.
-        folders: how many samples lay in each folder of the data, by its name; absent for none.
-        outputs: name to kind and reason of each output; absent in older files.
-    """
-
-    file_format: str
-    tool: str
-    origin: str
-    model: Mapping[str, Any] | None
-    data: Mapping[str, Any] | None
-    tensors: Mapping[str, Mapping[str, Any]]
-    inputs: Mapping[str, Mapping[str, Any]] | None = None
-    check_samples: tuple[str, ...] = ()
-    keep_samples: int = 0
-    folders: Mapping[str, int] = field(default_factory=dict)
-    outputs: Mapping[str, OutputMeaning] = field(default_factory=dict)
-
-
 # ---------------------------------------- configuration files
 
 
@@ -263,12 +234,11 @@ def _of_plugin(module: str, record: str) -> Any:
 _ALL_DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", ConfigDocument),
     "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
-    "plan": Document("a plan: quantize --save-plan, show --json", QuantPlan, 1, notation=NOTATION),
+    "plan": Document("a plan: quantize --save-plan", QuantPlan, 1, notation=NOTATION),
     "quantization": Document("quantize --json", Quantization, 1),
     "operators": Document("targets NAME --json", Operators, 1),
     "targets": Document("targets --json", Targets, 1),
     "profiling": Document("dump-profile --json", Profiling, 1),
-    "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
     "evaluation": Document("evaluate --json", EvaluateResult, 1, {"passed": bool}),
     "card": Document("a card: evaluate --card", _of_plugin("quantizer.plugins.card.record", "Card"), 1),
     "verification": Document(

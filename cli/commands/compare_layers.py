@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.extras import OptionalModule
-from ...profiles.base.findings import listed
 from ...profiles.base.presentation import decibels
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import document, echo, progress, table
+from ..console import document, echo, finding_lines, progress, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -173,5 +172,5 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
-    lines += [f"{label:10} {text}" for label, text in listed(report.findings)]
+    lines += finding_lines(report.findings)
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.extras import OptionalModule
-from ...profiles.base.findings import Severity, listed, of_severity
+from ...profiles.base.findings import Severity, of_severity
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import counted, decibels
 from ...quantizer.api.options import Judge
@@ -24,6 +24,7 @@ from ..console import (
     current_run,
     document,
     echo,
+    finding_lines,
     progress,
     result_lines,
     save_report,
@@ -158,9 +159,9 @@ def verdict_lines(result: EvaluateResult) -> Iterator[str]:
     verdict = result.verdict
     yield f"verdict    {verdict.sentence}"
     if verdict.held_out.findings and verdict.grade != "none":
-        yield from (f"{label:10} {text}" for label, text in listed(verdict.held_out.findings))
+        yield from finding_lines(verdict.held_out.findings)
     codes = {finding.code for finding in result.findings}
-    yield from (f"{'doubt':10} {one}" for one in verdict.against if one.code not in codes)
+    yield from (f"doubt: {one}" for one in verdict.against if one.code not in codes)
 
 
 def next_step(
@@ -261,10 +262,10 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
     pair = f"{result.quantized_model} against {result.float_model}"
     lines.append(f"compared   {pair} on {counted(result.samples, result.rows)}{elsewhere}")
     alarms = of_severity(result.findings, Severity.ALARM)
-    lines += [f"{label:10} {text}" for label, text in listed(alarms, codes=verbose)]
-    lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]
+    lines += finding_lines(alarms, verbose=verbose)
+    lines += [f"{'NOT PROVEN' if result.gated else 'doubt:'} {doubt}" for doubt in result.doubts]
     others = of_severity(result.findings, Severity.WARNING, Severity.NOTE)
-    lines += [f"{label:10} {text}" for label, text in result_lines(others, verbose=verbose)]
+    lines += result_lines(others, verbose=verbose)
     if result.passed and result.gated:
         lines.append("gate       passed")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
+from ...profiles.base.findings import Code, Finding, Severity, of_severity
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
@@ -21,6 +21,7 @@ from ..console import (
     current_run,
     document,
     echo,
+    finding_lines,
     result_lines,
     save_report,
     shown_arguments,
@@ -173,8 +174,8 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
     """Return a result for people: a line for each fact, after its name."""
-    findings = gravest_first(result.findings)
-    lines = [*listed(of_severity(findings, Severity.ALARM), codes=verbose)]
+    alarms = of_severity(result.findings, Severity.ALARM)
+    lines: list[str | tuple[str, str]] = [*finding_lines(alarms, verbose=verbose)]
     if result.judged is None:
         lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
         lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose)
@@ -189,7 +190,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         for group in floats:
             name = "why float" if group is floats[0] else ""
             lines.append((name, f"{group.nodes:>{width}}  {group.reason}"))
-    return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
+    return "\n".join(line if isinstance(line, str) else f"{line[0]:9} {line[1]}".rstrip() for line in lines)
 
 
 def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
@@ -201,7 +202,7 @@ def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Findin
 
 def _lines_of_judged(
     result: QuantizeResult, judged: Judged, arguments: Sequence[str], verbose: bool
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[str | tuple[str, str]]:
     """Yield the verdict: the task first, then size, speed, fraction of int8, one cause, one suggestion."""
     verdict, evaluation = judged.verdict, judged.evaluation
     yield "verdict", verdict.sentence
@@ -224,7 +225,7 @@ def _lines_of_judged(
         if size := fix.settings.get("fit_size") if MIXED in arguments else None:
             words = ("--max-size", str(size))
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])
-    yield from listed(of_severity(evaluation.findings, Severity.ALARM), codes=verbose)
+    yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -57,8 +56,8 @@ def command(
     Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
     its maximum, with logarithmic heights; of chosen tensors also the samples with the smallest minimum and
     the largest maximum. A file of ranges of another tool is shown as a profile. Of a plan: what becomes of
-    each node and why, and scale and zero point of each tensor. Names or globs choose tensors. --json prints
-    everything that the file holds.
+    each node and why, and scale and zero point of each tensor. Names or globs choose tensors. Both
+    files are YAML, which programs read.
 
     One NAME of a plan is explained. A tensor: its parameters; with --model and --profile the observed range,
     the share of clipped values, the calibrator and what follows; the tensors that share its scale, which of
@@ -68,33 +67,25 @@ def command(
     \b
     Examples:
       qprof show profile.yaml '*relu*'
-      qprof show plan.yaml '/layer1/*' --json
+      qprof show plan.yaml '/layer1/*'
       qprof show plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml
     """
-    from ...profiles.base.strict_yaml import parse
     from ...profiles.records.profile import Profile
     from ...quantizer.plan.documents import read_document
     from ...quantizer.plan.plan import QuantPlan
-    from ...quantizer.plan.store import dumps
 
     shown = read_document(file)
     if isinstance(shown, QuantPlan) and len(names) == 1 and not is_glob(names[0], shown):
         _explain(file, names[0], model, profile, as_json=as_json)
         return
-    if model is not None or profile is not None:
-        raise click.UsageError("--model and --profile explain one name of a plan: give its NAME")
+    if model is not None or profile is not None or as_json:
+        raise click.UsageError("--model, --profile and --json explain one name of a plan: give its NAME")
     if isinstance(shown, Profile):
         chosen = replace(shown, tensors=matching(shown.tensors, names, file))
-        if as_json:
-            echo(profile_json(chosen))
-        else:
-            print_profile(chosen, with_samples=bool(names))
+        print_profile(chosen, with_samples=bool(names))
     else:
         plan = replace(shown, tensors=matching(shown.tensors, names, file))
-        if as_json:
-            echo(json.dumps(parse(dumps(plan)), indent=2))
-        else:
-            print_plan(plan, with_nodes=not names)
+        print_plan(plan, with_nodes=not names)
 
 
 def is_glob(name: str, plan: QuantPlan) -> bool:
@@ -121,35 +112,6 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
             )
         matched |= names
     return {name: tensor for name, tensor in tensors.items() if name in matched}
-
-
-def profile_json(profile: Profile) -> str:
-    """Return the profile in the words of its file, numbers as lists; and means and powers of channels."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    from ...profiles.base.conversion import plain_value
-    from ...profiles.records.histogram import UNKNOWN_BINS, EqualBins
-    from ...profiles.records.store import FORMAT, NOT_IN_FILE
-
-    shown = plain_value(
-        replace(profile, held_samples=(), noise=()),
-        {
-            np.ndarray: lambda array: array.tolist(),
-            EqualBins: lambda b: None if b == UNKNOWN_BINS else {**vars(b), "counts": b.counts.tolist()},
-        },
-    )
-    for name in NOT_IN_FILE:
-        del shown[name]
-    for name, tensor in profile.items():
-        if (channels := tensor.channels) is not None:
-            means = {"mean": channels.mean.tolist(), "power": channels.power.tolist()}
-            shown["tensors"][name]["channels"] |= means
-    for name in profile.inputs.keys() & profile.keys():
-        del shown["inputs"][name]["tensor"]
-    shown["data"]["runs"] = shown.pop("runs")
-    return document("shown-profile", 1, {"file_format": FORMAT, **shown})
 
 
 def print_profile(profile: Profile, *, with_samples: bool) -> None:
@@ -189,7 +151,7 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
             row += ["", ""] if extremes is None else map(_sample_text, (extremes.lowest, extremes.highest))
         rows.append(row)
     numbers = ("minimum", "maximum", "zeros", "nan", "inf")
-    print_table(headers, rows, right=numbers, folded=("tensor", "lowest in", "highest in"))
+    print_table(headers, rows, right=numbers)
 
 
 def _sample_text(end: tuple[Extreme, ...]) -> str:
@@ -222,7 +184,7 @@ def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
         counts = ", ".join(f"{n} {k}" for k in order if (n := sum(node.kind is k for _, node in nodes)))
         echo(f"\n{len(nodes)} nodes: {counts}")
         rows = [[node.kind.value, name, node.reason] for name, node in nodes]
-        print_table(["kind", "node", "reason"], rows, folded=("node", "reason"))
+        print_table(["kind", "node", "reason"], rows)
     echo(f"\n{len(plan.tensors)} tensors")
     rows = []
     for name, params in plan.tensors.items():
@@ -230,7 +192,7 @@ def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
         scale, zero_point = _span_text(params.scale.tolist()), _span_text(params.zero_point.tolist())
         axis = "" if params.axis is None else str(params.axis)
         rows.append([name, params.qtype.name, scale + several, zero_point, axis])
-    print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",), folded=("tensor",))
+    print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",))
 
 
 def _span_text(values: list[float]) -> str:

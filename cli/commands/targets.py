@@ -87,7 +87,7 @@ def command(name: str | None, measure: Path | None, threads: int, as_json: bool)
     ]
     headers = ["target", "description", "verified", "activations"]
     headers += ["weights", "schema", "calibrator", "operators"]
-    print_table(headers, rows, right=["operators"], folded=["description"])
+    print_table(headers, rows, right=["operators"])
 
 
 def _print_operators(name: str, *, as_json: bool) -> None:

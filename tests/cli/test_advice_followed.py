@@ -90,4 +90,4 @@ def test_a_recipe_made_of_messages_feeds_a_state_back(detector: Path, first_line
 def test_a_state_of_zeros_is_told(detector: Path) -> None:
     lines = ("reader: audio", "rate: 16000", "window: 512", "constants: {state: zeros, sr: 16000}")
     _, printed = followed(*lines)
-    assert "warning   input 'state': zero or empty in all samples" in printed
+    assert "warning: input 'state': zero or empty in all samples" in printed

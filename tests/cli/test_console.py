@@ -44,7 +44,7 @@ def test_a_table_has_one_line_for_each_row() -> None:
     assert plain_table(["name"], [["a\nb\x1b"]]) == "name\na\\nb\\x1b"
 
 
-def test_names_reach_the_terminal_escaped_and_json_as_they_are(tmp_path: Path) -> None:
+def test_names_reach_the_terminal_escaped(tmp_path: Path) -> None:
     name = "\x1b[31m\x1b]0;title\x07"
     text = (DATA / "profile-small.yaml").read_text().replace('"input":', f"{json.dumps(name)}:")
     text = text.replace("  input:", f"  {json.dumps(name)}:")
@@ -54,8 +54,6 @@ def test_names_reach_the_terminal_escaped_and_json_as_they_are(tmp_path: Path) -
         done = CliRunner().invoke(main, ["show", str(tmp_path / "p.yaml"), *arguments])
         assert "\x1b" not in done.output
         assert "\\x1b" in done.output
-    shown = json.loads(CliRunner().invoke(main, ["show", str(tmp_path / "p.yaml"), "--json"]).stdout)
-    assert name in shown["tensors"]
 
 
 def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:

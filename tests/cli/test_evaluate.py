@@ -90,7 +90,7 @@ def test_a_model_without_anything_quantized_is_a_remark_and_fails_a_gate(files) 
     remark = "b.onnx: no node is quantized"
     result = run("evaluate", files, "--no-latency")
     assert result.exit_code == 0
-    assert f"doubt      {remark}" in result.stdout
+    assert f"doubt: {remark}" in result.stdout
     result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
     assert result.exit_code == 1
     assert f"NOT PROVEN {remark}" in result.stdout
@@ -212,7 +212,7 @@ def test_a_model_that_is_slower_than_float_says_so_below_its_verdict(files) -> N
     )
     against_it = tuple(against(slow.composition, slow.cost))
     lines = list(verdict_lines(replace(found, verdict=replace(slow, findings=against_it))))
-    assert "doubt      slower than float: 0.50 times as fast" in lines
+    assert any(line.startswith("doubt: slower than float: 0.50 times as fast") for line in lines)
 
 
 def test_a_model_whose_outputs_are_right_gets_no_command_and_is_told_what_it_lacks(files) -> None:

@@ -196,12 +196,6 @@ def test_pictures_without_a_recipe_show_the_command_to_copy(folder: Path) -> Non
     assert f"--data {folder}/photos --preprocess imagenet" in message
 
 
-def test_recipes_are_completed() -> None:
-    (preprocess,) = (p for p in main.get_command(None, "evaluate").params if p.name == "preprocess")  # type: ignore[arg-type, union-attr]
-    assert [item.value for item in preprocess.type.shell_complete(None, preprocess, "im")] == ["imagenet"]  # type: ignore[arg-type]
-    assert [item.type for item in preprocess.type.shell_complete(None, preprocess, "./")] == ["file"]  # type: ignore[arg-type]
-
-
 def test_data_with_its_recipe_is_a_value() -> None:
     assert PreprocessedData("photos", "raw") == PreprocessedData("photos", "raw")
     assert len({PreprocessedData("photos"), PreprocessedData("photos")}) == 1

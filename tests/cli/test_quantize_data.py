@@ -113,7 +113,7 @@ def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None
     (fixed,) = lines(result, "fixed")
     assert fixed.startswith("by --")
     assert "(measured)" in fixed
-    assert "note      the fix was chosen on the held-out samples" in result.stdout
+    assert "note: the fix was chosen on the held-out samples" in result.stdout
 
 
 def test_without_a_budget_nothing_is_tried(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
     ):
         result = qprof(*asked, *options)
         assert result.exit_code == 2
-        named = " ".join(options).partition("=")[0] if "=" in options[1] else options[0]
+        named = " ".join(options).partition("=")[0] if "--set" in options else options[0]
         assert f"{named} is for --data, where the result is judged" in result.stderr
 
 
@@ -320,6 +320,6 @@ def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
     noted = [Finding(Code.WIDENED, f"{name} is balanced") for name in ("a", "b")]
     lines = summary_text(replace(result, findings=(*noted, caches)), (), verbose=False).splitlines()
     assert [line for line in lines if line.startswith(("warning", "note"))] == [
-        "warning   keys and values are int8",
-        "note      a is balanced",
+        "warning: keys and values are int8",
+        "note: a is balanced",
     ]

@@ -42,7 +42,6 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     text = printed("quantize", DIGITS / "model.onnx", *files, "--json")
     return {
         "profiling": json.loads(profiling),
-        "shown-profile": json.loads(printed("show", profile, "--json")),
         "quantization": json.loads(text),
         "plan": parse(plan.read_text(encoding="utf-8")),
         "folder": folder,
@@ -72,7 +71,6 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     [
         ("operators", ("targets", "glow", "--json")),
         ("targets", ("targets", "--json")),
-        ("shown-profile", ("show", PROFILE, "--json")),
     ],
 )
 def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
@@ -83,7 +81,7 @@ def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
     check(found, name)
 
 
-@pytest.mark.parametrize("name", ["profiling", "shown-profile", "quantization", "plan"])
+@pytest.mark.parametrize("name", ["profiling", "quantization", "plan"])
 def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
     quantized: dict[str, Any], name: str
 ) -> None:

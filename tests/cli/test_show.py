@@ -1,6 +1,5 @@
 """`qprof show`: profiles and plans as tables and as JSON."""
 
-import json
 import os
 import subprocess
 from dataclasses import replace
@@ -72,32 +71,17 @@ def test_a_plan_is_nodes_by_kind_with_reason_and_tensors_with_parameters() -> No
     assert lines[-2].split() == ["w", "int8", "0.1", "..", "0.25", "(2)", "0", "0"]
 
 
-def test_json_of_a_profile_holds_everything() -> None:
-    document = json.loads(show(PROFILE, "--json").output)
-    x = document["tensors"]["input"]
-    assert (document["format"], document["data"]["samples"], x["shape"]) == (
-        "qprof-shown-profile/1",
-        2,
-        [None, 1, 8, 8],
-    )
-    assert x["histogram"]["exponent"] == -9
-    assert sum(x["histogram"]["counts"]) == x["count"] == 6
-    assert len(x["histogram"]["counts"]) == 1793
-
-
-def test_json_of_a_plan_holds_everything() -> None:
-    document = json.loads(show(PLAN, "--json").output)
-    assert document["tensors"]["x"] == {"type": "uint8", "scale": 0.0123, "zero_point": 128}
-    assert document["nodes"]["sum"]["kind"] == "float"
-
-
 @pytest.mark.parametrize(
     ("globs", "expected"),
     [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 6)],
 )
 def test_tensors_are_chosen_by_glob(globs: list[str], expected: list[str] | int) -> None:
-    names = list(json.loads(show(PROFILE, "--json", *globs).output)["tensors"])
+    names = [line.split()[0] for line in show(PROFILE, *globs).output.splitlines()[2:]]
     assert (len(names) if isinstance(expected, int) else names) == expected
+
+
+def test_json_is_for_one_name_of_a_plan() -> None:
+    assert "explain one name of a plan" in show(PROFILE, "--json").output
 
 
 def test_a_chosen_tensor_of_a_plan_is_shown_without_the_nodes() -> None:
@@ -178,13 +162,6 @@ def test_shapes_are_short() -> None:
     assert [shape_text(s) for s in (None, (), (None, 3), (2,))] == ["?", "scalar", "?x3", "2"]
 
 
-def test_json_of_a_profile_has_channels_as_lists() -> None:
-    document = json.loads(show(PROFILE, "--json").output)
-    channels = document["tensors"]["weighed"]["channels"]
-    assert (channels["axis"], channels["count"], channels["maximum"]) == (-1, [2, 2, 0], [0.5, 7.0, 0.0])
-    assert (channels["mean"][1], channels["power"][1]) == (2.0, 29.0)
-
-
 def one_sample_stands_out(tmp_path: Path) -> Path:
     """Return the file of a profile of two tensors, of which one is widened by a sample called b."""
     base = load_profile(PROFILE)["input"]
@@ -204,5 +181,3 @@ def test_chosen_tensors_name_the_samples_of_their_extremes(tmp_path: Path) -> No
     assert lines[1].split()[-4:] == ["lowest", "in", "highest", "in"]
     assert lines[2].split()[-6:] == ["a", "(next", "3)", "b", "(next", "1)"]
     assert "lowest in" not in show(path).output
-    x = json.loads(show(path, "--json").output)["tensors"]["wide"]
-    assert [sample["name"] for sample in x["extremes"]["highest"]] == ["b", "a"]

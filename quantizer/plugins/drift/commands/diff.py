@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .....cli.console import REPORTER, document, echo, save_report, table
+from .....cli.console import REPORTER, document, echo, finding_lines, save_report, table
 from .....cli.options import (
     EXISTING,
     MODEL,
@@ -21,7 +21,7 @@ from .....cli.options import (
     report_option,
     take_recipe,
 )
-from .....profiles.base.findings import Severity, listed, of_severity
+from .....profiles.base.findings import Severity, of_severity
 from ....api.options import DriftLimits
 from ....targets.config import QuantConfig
 
@@ -123,7 +123,7 @@ def drift_text(report: DriftReport, worst: int) -> str:
     if report.gated:
         lines += ["", *([] if report.failures else ["gate       passed"])]
     alarms = of_severity(report.findings, Severity.ALARM)
-    lines += [f"{label:10} {text}" for label, text in listed(alarms)]
+    lines += finding_lines(alarms)
     return "\n".join(lines)
 
 
