@@ -19,7 +19,6 @@ from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of, setting
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
 from .forms import FORMS, FormName
-from .packaged import FORMER
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
 FloatType = Literal["float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"]
@@ -314,8 +313,6 @@ def config_from_mapping(value: object, where: str = "") -> QuantConfig:
 def settings_from_mapping(value: object, where: str = "") -> dict[str, Any]:
     """Return the settings that a mapping holds, as the fields of `QuantConfig`; see `config_from_mapping`."""
     values = read_fields(value, QuantConfig, where)
-    if values.get("target") in FORMER:
-        values["target"] = FORMER[values["target"]]
     for name, item in values.items():
         check = settings()[name].check
         if check is not None:

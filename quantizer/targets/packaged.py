@@ -9,10 +9,6 @@ from ...profiles.base.errors import ConfigError, nearest
 PLACE = "qprof_onnx.configs"
 
 
-FORMER = {"onnxruntime-x86-avx2": "onnxruntime-x86"}
-"""Names that targets had in the version before, and their names now."""
-
-
 def target_names() -> tuple[str, ...]:
     """Return the names of the packaged targets, sorted."""
     files = [file.name for file in resources.files(PLACE).iterdir()]
@@ -21,7 +17,7 @@ def target_names() -> tuple[str, ...]:
 
 def packaged_text(name: str, where: str = "") -> str:
     """Return the text of a packaged target's file; ConfigError, with the nearest name, if there is none."""
-    names, name = target_names(), FORMER.get(name, name)
+    names = target_names()
     if name not in names:
         raise ConfigError(
             f"{where and f'{where}: '}target '{name}': no such target.{nearest(name, names)} There are "

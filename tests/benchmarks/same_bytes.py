@@ -36,7 +36,7 @@ FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 TARGETS = (
     "onnx",
     "onnxruntime-arm",
-    "onnxruntime-x86-avx2",
+    "onnxruntime-x86",
     "openvino",
     "tensorrt",
     "qnn",

@@ -11,7 +11,6 @@ from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.targets import loading, machine
-from qprof_onnx.quantizer.targets.config import config_from_mapping
 from qprof_onnx.quantizer.targets.loading import default_target, load_recipe
 from qprof_onnx.quantizer.targets.machine import Processor
 
@@ -58,14 +57,6 @@ def test_a_base_is_never_auto(tmp_path: Path) -> None:
     path.write_text("target: mine\nbase: auto\nruntime: {}\n")
     with pytest.raises(ConfigError, match="target 'auto': no such target"):
         load_recipe(path)
-
-
-def test_the_name_of_the_former_target_without_vnni_is_understood(tmp_path: Path) -> None:
-    assert load_recipe("onnxruntime-x86-avx2") == load_recipe("onnxruntime-x86")
-    assert config_from_mapping({"target": "onnxruntime-x86-avx2"}).target == "onnxruntime-x86"
-    path = tmp_path / "q.yaml"
-    path.write_text("target: mine\nbase: onnxruntime-x86-avx2\nruntime: {}\n")
-    assert load_recipe(path).target.operators == load_recipe("onnxruntime-x86").target.operators
 
 
 @pytest.mark.parametrize("here", [VNNI, AVX2], ids=["with VNNI", "without VNNI"])
