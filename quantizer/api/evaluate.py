@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ...profiles.base.arguments import checks_arguments
@@ -29,8 +28,6 @@ from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
 from ..noise.output_limits import NoiseLimits, judging_limits, meanings_in_plan
 from ..noise.output_profile import profile_of_outputs
-from ..plan.documents import documents_beside
-from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, opened
@@ -223,19 +220,10 @@ def compare_layers(
     if plan is None and isinstance(quantized, QuantizedResult):
         plan = quantized.plan
     with opened(model) as path, quantized_file(quantized) as other:
-        known = plan or _plan_beside(path, other)
+        known = plan or made_from(quantized, other, path).plan
         compared = layers.compare_layers(path, other, samples, plan=plan, measuring=judge, progress=progress)
         cause = () if known is None else _cause(path, known, samples, judge)
         return replace(compared, findings=gravest_first([*compared.findings, *cause]))
-
-
-def _plan_beside(model: ModelFile, quantized: ModelFile) -> Path | None:
-    """Return the plan that lies beside a quantized model, by the digest that it holds; None for none."""
-    provenance = read_provenance(quantized.model)
-    if provenance is None:
-        return None
-    prepared = model.prepared
-    return documents_beside(quantized.path, provenance, prepared.model, prepared.identity)[0]
 
 
 def _cause(

@@ -608,14 +608,14 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         )
     except WritingError as error:  # no reason to lose the model that is written
         left = str(error)
-    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
+    why, is_noisy = left, verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     found: Attribution | None = None
     if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and goes_on():
         found = _attributed(task, result)
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
-    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), left)
+    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), why)
 
 
 def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
