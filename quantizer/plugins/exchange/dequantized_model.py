@@ -31,6 +31,7 @@ from ...numerics.affine import (
     quantize,
 )
 from ...operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
+from ...planning.parameters import TANH_SCALE
 from ...prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ...prepare.constant_folding import lift_constants
 from ...prepare.float16 import widen
@@ -171,6 +172,7 @@ class _Walk:
     constants: dict[str, StoredConstant] = field(default_factory=dict)
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
+    tanhs: set[ir.Node] = field(default_factory=set)
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -241,6 +243,8 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
 def _read_quantize(node: ir.Node, walk: _Walk) -> None:
     data, params = node.inputs[0], _params_of(node)
     assert data is not None
+    if node in walk.tanhs:
+        params = QuantParams((TANH_SCALE,), (params.qtype.low + 128,), params.qtype)
     if _are_sums(data):
         raise _UnreadError("it rounds integer sums whose scale is not known")
     value = walk.source(data)
@@ -277,6 +281,9 @@ def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
     if rounded is None and data.is_graph_input():
         rounded = walk.hold_integers(data, params)
     rounded = rounded or _moved_table(data, params, walk)
+    if rounded is not None and _is_tanh(node, rounded, params, walk):
+        walk.floats[output] = rounded
+        return
     if rounded is None:
         raise _UnreadError(f"'{name_of(data)}' is not quantized by what is read")
     own = rounded.params
@@ -306,6 +313,23 @@ def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded |
     maker.replace_input_with(0, value)
     walk.reads.append((maker, value, params))
     return walk.hold_integers(data, params)
+
+
+def _is_tanh(node: ir.Node, rounded: _Rounded, params: QuantParams, walk: _Walk) -> bool:
+    """Whether a tensor is read with twice its scale, as sigmoid for a Tanh; if so, write a Tanh."""
+    own, sigmoid = rounded.params, sole_user(node.outputs[0])
+    if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
+        return False
+    after = sole_user(sigmoid.outputs[0])
+    doubled = own.axis is None and params == replace(own, scale=2.0 * own.scale)
+    if after is None or after.op_type != QUANTIZE or not doubled:
+        return False
+    result = _params_of(after)
+    if result != QuantParams((1.0 / 256.0,), (result.qtype.low,), result.qtype) or result.qtype.bits != 8:
+        return False
+    sigmoid.op_type = "Tanh"
+    walk.tanhs.add(after)
+    return True
 
 
 def _read_on_integers(node: ir.Node, walk: _Walk) -> None:

@@ -173,7 +173,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     ranges_only = all(tensor.histogram == UNKNOWN_BINS for tensor in tensors.values())
     added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
     if added:
-        what = f"{len(added)} tensors without an entry have the range that follows from those of others"
+        what = f"{len(added)} tensors without an entry have the range that follows from the model"
         sentence = f"{where}: {what}: {some_of(list(added))}"
         note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(added)}))
         tensors |= {name: _with_type_of(tensor, activations[name]) for name, tensor in added.items()}

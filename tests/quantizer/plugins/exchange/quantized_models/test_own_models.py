@@ -31,7 +31,7 @@ PADS = "<pads = [1, 1, 1, 1]>"
 TEXTS = {
     "pool": f"a = Conv(x, w, b) t = Relu(a) p = MaxPool<kernel_shape = [2, 2]>(t) c = Conv{PADS}(p, v) "
     "j = Concat<axis = 0>(c, p) r = LeakyRelu(j) y = Exp(r)",
-    "tables": f"a = Conv{PADS}(x, w, b) t = Elu(a) s = Sigmoid(a) m = Mul(t, s) n = Add(m, x) c = Conv(n, v) "
+    "tanh": f"a = Conv{PADS}(x, w, b) t = Tanh(a) s = Sigmoid(a) m = Mul(t, s) n = Add(m, x) c = Conv(n, v) "
     "y = Neg(c)",
 }
 SETTINGS: dict[str, dict[str, object]] = {

@@ -59,7 +59,7 @@ def test_tensors_that_a_file_lacks_have_the_range_that_follows(
 ) -> None:
     found = ranges(model, f"{HEAD}x: {ONE}\ns: {ONE}\n")
     assert found == {"x": (-1.0, 1.0), "r": (0.0, 1.0), "p": (0.0, 1.0)} | dict.fromkeys("sfc", (0.0, 1.0))
-    assert "4 tensors without an entry have the range that follows from those of others" in caplog.text
+    assert "4 tensors without an entry have the range that follows from the model" in caplog.text
 
 
 def test_nothing_follows_for_the_result_of_a_product(model: Path) -> None:
