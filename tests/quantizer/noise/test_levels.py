@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx import profile
 from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
+from qprof_onnx.quantizer.noise.kept_samples import with_noise_of_kept
 from qprof_onnx.quantizer.noise.propagation import forecast_flow
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.planning.plan_model import model_facts
@@ -35,8 +36,8 @@ def test_one_walk_finds_the_noise_that_the_flow_has_at_each_steep_function(tmp_p
     model.graph.initializer.append(numpy_helper.from_array(np.array(1e-6, np.float32), "k"))
     onnx.save(model, tmp_path / "m.onnx")
     data = [{"x": rng.normal(size=(16, 32)).astype(np.float32)} for _ in range(8)]
-    measured = profile(tmp_path / "m.onnx", data, keep_samples=0)
     prepared = open_prepared(tmp_path / "m.onnx")
+    measured, _ = with_noise_of_kept(profile(tmp_path / "m.onnx", data), prepared.model)
     recipe = load_recipe("onnx", {"mode": mode, "min_output_sqnr": 0.0})
     view = model_facts(prepared, measured, recipe).contracted
     plan = make_plan(view)
