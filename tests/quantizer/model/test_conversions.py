@@ -40,11 +40,6 @@ ALLOWED = {
     ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
     ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
     ("quantizer/prepare", "_evaluate_in_onnx", "ir.to_proto"): "one node, for the evaluator",
-    (
-        "quantizer/plugins",
-        "_add_functions",
-        "ir.to_proto",
-    ): "one function, to compare it with another",
     ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that targets --measure builds",
     ("quantizer/plugins", "measured_overheads", "ir.from_proto"): "the same",
     ("quantizer/plugins", "packed_times", "ir.from_proto"): "the same",
