@@ -62,8 +62,6 @@ config:
   second_type: none
   block_size: 0
   fit_size: ""
-  prompt: 0
-  answer: 0
   kv_cache: float
   float_type: float32
   io: float
