@@ -97,24 +97,24 @@ def tell_findings(findings: Iterable[Finding]) -> None:
             run.unprinted.append(finding)
 
 
-def finding_lines(findings: Iterable[Finding], *, verbose: bool = False) -> list[str]:
+def finding_lines(findings: Iterable[Finding], *, verbose: bool = False, width: int = 10) -> list[str]:
     """Return findings as they are printed everywhere, the gravest first: "note: opset raised".
 
-    The result of a gate is a fact of the result, with its name in capitals before it.
+    A cause, and the result of a gate, are facts of the result, after their names in a column of some width.
     """
     return [
-        f"{one.label:10} {one.text}" if one.label.isupper() else _line(one, verbose)
+        _line(one, verbose) if one.label in {*Severity} else f"{one.label:{width}} {one.text}"
         for one in gravest_first(findings)
     ]
 
 
-def result_lines(findings: Iterable[Finding], *, verbose: bool) -> list[str]:
+def result_lines(findings: Iterable[Finding], *, verbose: bool, width: int = 10) -> list[str]:
     """Return the printed findings of a result: the first note, and the graver ones."""
     each = gravest_first(findings)
     rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
     run = current_run()
     run.unprinted += [note for note in rest if note not in run.told]
-    return finding_lines((finding for finding in each if finding not in rest), verbose=verbose)
+    return finding_lines((one for one in each if one not in rest), verbose=verbose, width=width)
 
 
 def _line(finding: Finding, verbose: bool) -> str:

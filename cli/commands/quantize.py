@@ -175,10 +175,10 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
     """Return a result for people: a line for each fact, after its name."""
     alarms = of_severity(result.findings, Severity.ALARM)
-    lines: list[str | tuple[str, str]] = [*finding_lines(alarms, verbose=verbose)]
+    lines: list[str | tuple[str, str]] = [*finding_lines(alarms, verbose=verbose, width=9)]
     if result.judged is None:
         lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
-        lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose)
+        lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose, width=9)
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
     if verbose:
@@ -213,7 +213,7 @@ def _lines_of_judged(
     of_verdict = verdict.untold_findings
     codes = {finding.code for finding in verdict.findings}
     of_plan = (one for one in _below_alarms(result.findings, verbose) if one.code not in codes)
-    yield from result_lines([*of_verdict, *of_plan], verbose=verbose)
+    yield from result_lines([*of_verdict, *of_plan], verbose=verbose, width=9)
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
@@ -225,7 +225,7 @@ def _lines_of_judged(
         if size := fix.settings.get("fit_size") if MIXED in arguments else None:
             words = ("--max-size", str(size))
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])
-    yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose)
+    yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose, width=9)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"

@@ -46,7 +46,6 @@ from .content import (
     TaskScore,
     TensorDriftRecord,
     TensorRecord,
-    TrialRecord,
     Verdict,
     WhatIf,
 )
@@ -74,7 +73,6 @@ class Results:
     attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
     layers: LayerReport | None = None  # tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
-    tuning: Any = None  # the `TuneResult` of another plug-in, which may not be installed
     drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
     size: Size | None = None  # of the files of a report that has no other results
     timed: TimedNodes | None = None  # measured times of the nodes of both models
@@ -83,7 +81,7 @@ class Results:
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
     """Return the report of an analysis, or of results only."""
-    quantization, tuning, found = results.quantization, results.tuning, results.attribution
+    quantization, found = results.quantization, results.attribution
     evaluation = results.evaluation or results.seen
     plan = None if quantization is None else quantization.plan
     timed = results.timed
@@ -176,7 +174,6 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         float_groups=groups,
         samples=samples,
         drift=tuple(map(_drift_record, results.drift)),
-        trials=() if tuning is None else tuple(_trials(tuning)),
         findings=gravest_first([*findings, *left_out]),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
@@ -204,7 +201,7 @@ def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[Wh
 
 
 def _size(results: Results) -> Size | None:
-    for found in (results.evaluation, results.quantization, results.tuning):
+    for found in (results.evaluation, results.quantization):
         if found is not None and found.quantized_bytes is not None:
             return Size(found.float_bytes, found.quantized_bytes)
     return results.size
@@ -242,7 +239,7 @@ def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Resu
         yield Fact("quantized model's plan", provenance.plan)
 
 
-# What a report takes over from the results of commands: outputs, gates, drift, trials --------------------
+# What a report takes over from the results of commands: outputs, gates, drift --------------------
 
 MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
@@ -311,8 +308,8 @@ def _signed(change: float) -> str:
 
 
 def _gates(results: Results) -> Iterator[GateResult]:
-    """Yield all limits that were given, kept or not: of an evaluation, of speed, a tuning, and drift."""
-    evaluation, tuning = results.evaluation, results.tuning
+    """Yield all limits that were given, kept or not: of an evaluation, of speed, and drift."""
+    evaluation = results.evaluation
     if evaluation is not None:
         yield from _limits(evaluation.gate, evaluation.failures)
         if evaluation.void:
@@ -324,9 +321,6 @@ def _gates(results: Results) -> Iterator[GateResult]:
     check = None if results.quantization is None else results.quantization.speed
     if check is not None:
         yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
-    if tuning is not None:
-        why = () if tuning.target_met else tuple(map(str, tuning.limits)) or ("no plan met it",)
-        yield GateResult("--max-drop", tuning.target.max_drop, "percentage points", tuning.gate, why)
     for drift in results.drift:
         for gate in _limits(drift.limits, drift.failures):
             yield replace(gate, subject=drift.new_profile)
@@ -363,20 +357,6 @@ def _drift_record(report: Any) -> DriftRecord:
         ),
         findings=report.findings,
     )
-
-
-def _trials(result: Any) -> Iterator[TrialRecord]:
-    """Yield the trials of a tuning, in order."""
-    for at, trial in enumerate(result.trials):
-        yield TrialRecord(
-            settings=trial.candidate.name,
-            kept_float=len(trial.candidate.keep_float),
-            quantized=trial.quantized_nodes,
-            drop=None if trial.score is None else trial.score.drop,
-            value=trial.value,
-            chosen=at == result.chosen,
-            error=trial.error,
-        )
 
 
 def _measured_speed(results: Results) -> Speed | None:

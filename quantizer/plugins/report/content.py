@@ -336,19 +336,6 @@ class SampleRecord:
 
 
 @dataclass(frozen=True)
-class TrialRecord:
-    """One trial of a tuning."""
-
-    settings: str  # name of its base
-    kept_float: int  # nodes that it kept float
-    quantized: int  # nodes on integers
-    drop: float | None  # of the score, in percentage points; None where it was not scored
-    value: float | None  # of the objective; None where it has none
-    chosen: bool  # whether it is the result
-    error: str  # why it could not be run, else ""
-
-
-@dataclass(frozen=True)
 class TaskScore:
     """The task of the model, in figures of both models."""
 
@@ -397,7 +384,6 @@ class Report(Presented):
         float_groups: why nodes stay float, what takes most time first.
         samples: those that stand out.
         drift: newer profiles against the one of the plan, in the order given.
-        trials: of a tuning.
         findings: what else to know, the gravest first.
         provenance: where all of it comes from.
     """
@@ -424,7 +410,6 @@ class Report(Presented):
     float_groups: tuple[FloatGroupRecord, ...] = ()
     samples: tuple[SampleRecord, ...] = ()
     drift: tuple[DriftRecord, ...] = ()
-    trials: tuple[TrialRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
     provenance: tuple[Fact, ...] = ()
 

@@ -1,4 +1,4 @@
-"""`report`: the report of a quantization, a tuning or a plan; and those of the results of other commands."""
+"""`report`: the report of a quantization or of a plan; and those of the results of other commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from ...model.files import ModelLike
 from ...model.folders import quantized_name
 from ...model.saving import save_model
 from ...plan.documents import documents_beside
-from ...plan.plan import QuantPlan
 from ...plan.provenance import read_provenance
 from ...plan.store import PlanLike, read_plan
 from ...planning.plan_model import open_plan
@@ -116,8 +115,6 @@ def report(
         if made is not None:
             if profile is None:
                 raise ConfigError("report: needs the profile that the plan was made from; give profile=")
-            if data is None and tuned is not None:
-                return tuning_report(tuned, path, profile, tuned.plan, recipe)
             plan = made.plan if plan is None else plan
         with quantized_file(quantized) as file:
             return _file_report(path, file, data, Sources(plan, profile), recipe=recipe, how=how)
@@ -325,18 +322,6 @@ def evaluation_report(
     if analysis is not None:
         results = _attributed(analysis, results, only_poor=True)
     return make_report(analysis, results, names), findings
-
-
-def tuning_report(
-    result: Any,
-    model: str | os.PathLike[str],
-    profile: ProfileLike,
-    plan: QuantPlan | None = None,
-    recipe: Recipe | None = None,
-) -> Report:
-    """Return the report of a tuning, with the estimates of the chosen plan where it is given."""
-    analysis = None if plan is None else analyse(model, plan, profile, recipe)
-    return make_report(analysis, Results(tuning=result), FileNames(str(model), profile_name(profile)))
 
 
 def drift_report(result: Any) -> Report:

@@ -75,8 +75,7 @@ FEW = f"--data {HELD_OUT} --limit 2"
         ),
         (f"diff DIR/q.yaml DIR/q.yaml --model {MODEL}", ""),
         (
-            f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --set budget=1 --max-drop 50 --report DIR "
-            "-o DIR/t.onnx",
+            f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --set budget=1 --max-drop 50 -o DIR/t.onnx",
             "",
         ),
     ],

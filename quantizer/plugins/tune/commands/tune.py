@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .....cli.console import REPORTER, current_run, document, echo, progress, save_report, tell
+from .....cli.console import current_run, document, echo, progress, tell
 from .....cli.options import (
     EXISTING,
     NEW,
@@ -20,7 +20,6 @@ from .....cli.options import (
     option,
     record_of,
     record_options,
-    report_option,
     setting_options,
     take_recipe,
 )
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
 )
 @setting_options(TuneOptions)
 @json_option
-@report_option
 def command(
     model: Path,
     profile: Path | None,
@@ -67,7 +65,6 @@ def command(
     output: Path | None,
     *,
     as_json: bool,
-    report: Path | None,
     **options: Any,
 ) -> None:
     """Find and verify the best plan that meets a target.
@@ -101,10 +98,6 @@ def command(
 
         how = replace(how, on_trial=tell_trial)
         result = tune(file, profile, data, output, config=recipe, options=how)
-    if report is not None:
-        plan = None if how.save_plan is None else result.plan
-        assert result.profile is not None
-        save_report(REPORTER.load().tuning_report(result, file, result.profile, plan), report)
     if as_json:
         echo(document("tuning", 1, result.to_dict()))
     else:

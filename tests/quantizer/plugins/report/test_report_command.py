@@ -83,23 +83,6 @@ def test_diff_writes_its_report(profile: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r" / "report.json").read_text())["drift"]
 
 
-def test_tune_writes_its_report(profile: Path, tmp_path: Path) -> None:
-    arguments = ("--profile", profile, "--data", DIGITS / "heldout", "--limit", "4", "--max-drop", "50")
-    result = qprof(
-        "tune",
-        MODEL,
-        *arguments,
-        "--objective",
-        "int8-share",
-        "-o",
-        tmp_path / "t.onnx",
-        "--report",
-        tmp_path / "r",
-    )
-    assert (tmp_path / "r" / "report.html").exists(), result.output
-    assert json.loads((tmp_path / "r" / "report.json").read_text())["trials"]
-
-
 def test_a_report_is_not_written_over_what_is_read(made: Path, profile: Path) -> None:
     (made / "report.json").write_bytes(profile.read_bytes())
     result = qprof("report", MODEL, made / "out.onnx", "--profile", made / "report.json", "-o", made)
