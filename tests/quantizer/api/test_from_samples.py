@@ -255,21 +255,3 @@ def test_a_judged_sample_with_nan_is_told(tmp_path: Path) -> None:
     assert result.judged is not None
     codes = [finding.code for finding in result.judged.evaluation.findings]
     assert Code.NON_FINITE in codes
-
-
-@pytest.mark.parametrize("form", ["pairs", "names"])
-def test_classes_that_the_items_hold_are_pointed_at_and_score(
-    form: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    images = [np.load(file)["image"] for file in sorted(DIGITS.glob("heldout/*.npz"))]
-    truth = np.split(np.loadtxt(DIGITS / "heldout" / "labels.txt", dtype=int).ravel(), len(images))
-    pairs = list(zip(images, truth, strict=True))
-    data = pairs if form == "pairs" else [{"image": x, "label": y} for x, y in pairs]
-    qprof.quantize(MODEL, data, latency=False, limit=4)
-    taken = "y for x, y" if form == "pairs" else "item['label'] for item"
-    assert f"as labels=[{taken} in data] it scores accuracy" in caplog.text
-    caplog.clear()
-    labelled = qprof.quantize(MODEL, data, latency=False, labels=truth)
-    assert labelled.verdict is not None
-    assert labelled.verdict.score is not None
-    assert "scores accuracy" not in caplog.text
