@@ -101,7 +101,7 @@ MISUSE = (
     ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),
     ("q.TuneOptions(objective='speed')", 'Argument "objective"'),
     ("q.evaluate(3, 4, [])", 'Argument 1 to "evaluate"'),
-    ("q.quantize('m.onnx', options=q.Judge())", 'No overload variant of "quantize"'),
+    ("q.quantize('m.onnx', options=q.Judge())", 'Argument "options" to "quantize" has incompatible type'),
     ("reveal_type(q.quantize('m.onnx').model)", 'Revealed type is "onnx_ir._core.Model"'),
 )
 """Lines that misuse a record or function, and the complaint of a type checker."""
