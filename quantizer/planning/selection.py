@@ -109,8 +109,8 @@ def select(facts: PlanningFacts, own: Mapping[str, Candidate], floats: FloatReas
             operators: dict[str, None] = {}
             for name in inputs.floating:
                 producer = graph.producer(name)
-                own = "the model's inputs" if producer is None else operator_of(producer)
-                operators |= dict.fromkeys(origins.get(name, (own,)))
+                maker = "the model's inputs" if producer is None else operator_of(producer)
+                operators |= dict.fromkeys(origins.get(name, (maker,)))
             origins |= dict.fromkeys(node.results, tuple(operators)[:3] or (operator_of(node),))
             if inputs.quantized or inputs.either:
                 code = ReasonCode.MIXED_INPUTS if inputs.floating else ReasonCode.NO_INT8_CONSUMER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -67,10 +66,6 @@ def test_tuning_with_random_values_is_refused(made: Path, profile: Path, tmp_pat
         refused = qprof("tune", MODEL, "--profile", of, "--data", source, "-o", tmp_path / "t.onnx")
         assert refused.exit_code == 2
         assert "random values" in refused.output
-
-
-def test_json_of_show_says_that_values_are_random(made: Path) -> None:
-    assert json.loads(qprof("show", made / "p.yaml", "--json").output)["data"]["random"]
 
 
 def test_that_data_are_random_is_said_before_and_in_the_verdict_and_no_more(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from qprof_onnx.quantizer.planning.planner import plan_with_chains
 from qprof_onnx.quantizer.plugins.instrument.instrument import instrument
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
-from qprof_onnx.quantizer.targets.config import DATA_FREE, WITH_SAMPLES
+from qprof_onnx.quantizer.targets.config import DATA_FREE
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.machine import int8_kernels_saturate
@@ -248,7 +248,7 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
             return write_quantized(path, None, output, plan=plan).plan
 
         return with_fallback_nodes(NOTHING, attempt)
-    rounds = recipe.config.rounding in WITH_SAMPLES
+    rounds = recipe.config.rounding == "gptq"
     data = [dict(s) for s in case.samples] if rounds else None
     result = write_quantized(path, profile, output, recipe=recipe, data=data)
     return result.plan
