@@ -423,7 +423,9 @@ def exchange() -> str:
         made = {"ranges": "profile", "parameters": "plan"}[entry.holds]
         into, out = made if entry.is_read else "-", made
         how, _, version = entry.evidence.partition(": ")
-        reading = ("the file holds " if entry.holds == "ranges" else "") + entry.lost_reading
+        reading = entry.lost_reading
+        if reading and entry.holds == "ranges":
+            reading = f"the file holds {reading}"
         lost = [f"*{way}*: {text}" for way, text in (("in", reading), ("out", entry.lost_writing)) if text]
         rows.append((f"`{name}`: {entry.title}", into, out, f"**{how}**: {version}", "<br>".join(lost)))
     rows.append(("**Quantized models of other tools**", "", "", "", ""))

@@ -231,11 +231,6 @@ def _readable_arrow(file: DataFile) -> Iterator[None]:
         raise DataError(f"{file}: is broken or cannot be read ({line}); write the file again") from error
 
 
-# Rows of tar files in the layout of WebDataset: the members with one name but for their endings are a row.
-#
-# A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17" with
-# the columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
-
 # Columns of a row as the arrays of a model's inputs: numbers, text, and lists of numbers.
 
 Arrays = dict[str, npt.NDArray[Any]]
