@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import reduce
+from inspect import cleandoc
 from operator import or_
+from textwrap import indent
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
@@ -330,7 +332,11 @@ def _add_keys(record: dict[str, Any], name: str, document: Document) -> None:
 
 def _describe(record: dict[str, Any], of_bases: Sequence[str] = ()) -> None:
     """Give each property the sentence that the docstring of its record, or of one of its bases, has on it."""
-    own = str(record.get("description", ""))
+    # From msgspec 0.23 on descriptions have no indentation, and empty mappings are defaults.
+    for entry in record["properties"].values():
+        if entry.get("default") == {}:
+            del entry["default"]
+    own = indent(cleandoc(record.get("description", "")), " " * 4).lstrip()
     record["description"] = " ".join(own.partition(ATTRIBUTES)[0].split())
     for text in (own, *of_bases):
         for name, sentence in sentences_of(text).items():
