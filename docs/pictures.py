@@ -55,8 +55,6 @@ def main(report: Path, folder: Path) -> None:
             if page.locator("#more").count():
                 page.locator("#more > summary").click()
             page.wait_for_selector("#map rect")
-            for module in page.locator("#layer-table .fold").all()[:2]:
-                module.click()
             for name, section in SECTIONS.items():
                 path = folder / f"{name}-{theme}.png"
                 take(page, section, path)
