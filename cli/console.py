@@ -129,9 +129,9 @@ def tell_unprinted_notes() -> None:
     """
     run = current_run()
     if run.verbose:
-        from ..profiles.base.stages import stages_text
+        from ..profiles.base.seconds import seconds_text
 
-        tell(f"seconds of processor (calls): {stages_text()}")
+        tell(f"seconds of processor (calls): {seconds_text()}")
     rest = gravest_first(run.unprinted)
     if len(rest) == 1:
         tell(_line(rest[0], run.verbose))

@@ -14,7 +14,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import DataError
-from ..base.stages import stage
+from ..base.seconds import clocked
 from ..base.tool import Progress, tool_name
 from ..instrumentation.input_facts import input_facts
 from ..instrumentation.observations import Observation
@@ -70,7 +70,7 @@ def calibrate(
         return profile_samples(ready, samples, model_id, progress, smallest)
 
 
-@stage("run and record")
+@clocked("run and record")
 def profile_samples(
     model: ProfilingModel,
     samples: Samples,

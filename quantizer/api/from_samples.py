@@ -373,7 +373,7 @@ def own_profile(
     tell(Finding(Code.PROFILE_KEPT, f"{name}: {used}", name))
     if file is not None and profile.check_samples:
         count, kept = len(profile.check_samples), str(samples_file(file))
-        sentence = f"{kept}: {count} of the samples as they are, to run models on"
+        sentence = f"{kept}: {count} raw samples, used to test models before they are written"
         remedy = "do not publish the file (--set keep_samples=0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
     findings = profile.findings

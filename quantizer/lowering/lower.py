@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
 from ..model.graph import name_of, subgraphs
@@ -77,7 +77,7 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     return _lowered(model, plan, whole=False)
 
 
-@stage("write")
+@clocked("write")
 def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     form = plan.config.form
     lower_model: Callable[[ir.Model, QuantPlan], LoweredModel]

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import FileBatch, replacing_together, writing
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.runtime.external_weights import load_weights
 from .external_data import in_file
 
@@ -52,7 +52,7 @@ def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
                 yield value.const_value
 
 
-@stage("write")
+@clocked("write")
 def save_model(
     model: ir.Model,
     path: str | os.PathLike[str],

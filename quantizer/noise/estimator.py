@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.once import computed_once
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tuned import tuned
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_square_of_largest
@@ -113,7 +113,7 @@ class NoiseEstimator:
         pairs = zip(flow.outputs, total.tolist(), strict=True)
         return {name: round(decibels_of(share), 2) for name, share in pairs if 0.0 < share < math.inf}
 
-    @stage("estimate")
+    @clocked("estimate")
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
         """Return the noise of each node of a plan over the signal at every output of a flow."""
         noise: dict[str, Floats] = {}

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improved
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tuned import tuned
 from ...profiles.records.non_finite import check_outputs_have_numbers
 from ...profiles.records.profile import Profile, SampleNoise
@@ -69,7 +69,7 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
     return profile, missing, findings
 
 
-@stage("measure noise")
+@clocked("measure noise")
 def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> Measured:
     """Return a profile with the noise that is measured on the first of its check samples.
 

@@ -205,7 +205,6 @@ class Operator:
     meaning: Meaning = Meaning.VALUES  # of its values as an output of a model
     magnitude_of: int | None = None  # an error of this input changes a result in proportion to it
     classes: Classes = Classes.NONE  # what it does with their axis; a product's are told by its weight
-    resamples: bool = False  # a picture stays that picture at another size, though values are computed
     left_out: bool = False  # of a float graph by onnxruntime
     joins_sum: bool = False  # onnxruntime makes one float kernel of it and the sum of two before it
     after_convolution: AfterConvolution = AfterConvolution.APART  # what becomes of it in float beside one

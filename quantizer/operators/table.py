@@ -327,7 +327,6 @@ _RULES: tuple[Rule, ...] = (
         "AveragePool",
         kernel=KernelSizes.WINDOW,
         layout=ChannelLayout.KEEPS_BLOCKS,
-        resamples=True,
         refuse=(average_of_window,),
         gain=window_gain,
         sums=Sums.MEAN,
@@ -632,7 +631,7 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
         classes=Classes.CARRIED,
     ),
     _float("Cast", values=Values.CONVERTED, classes=Classes.CARRIED),
-    _float("Upsample", shape_inputs=(1,), sizes_result=True, resamples=True, classes=Classes.CARRIED),
+    _float("Upsample", shape_inputs=(1,), sizes_result=True, classes=Classes.CARRIED),
     _float("Constant", values=Values.CONSTANT),
     # Shapes, and what is made of them
     _float("Shape", layout=ChannelLayout.CHANNELS_FIRST, reads_shape_only=True),

@@ -17,7 +17,7 @@ from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, ProfileError, QprofError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.records.check_samples import ADVICE, samples_file
 from ...profiles.records.profile import ModelId, Profile, is_bound
 from ...profiles.records.store import first_lines, loads, with_samples_of_file
@@ -91,7 +91,7 @@ def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Pro
     return profile
 
 
-@stage("read profile")
+@clocked("read profile")
 def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -> tuple[Profile, str]:
     """Return a profile with its samples, bound to a prepared model, and why there are no samples, or ""."""
     profile = read_profile(source, model, identity)

@@ -109,7 +109,6 @@ MIN_TABLE_SQNR_DB = tuned(
     chosen_on="by hand",
 )
 """SQNR that an embedding table must keep, where no limit was asked for."""
-EIGHT_BITS = 8  # bits of weights that a dynamic kernel reads too
 MIN_DYNAMIC_SQNR_DB = tuned(
     10.0,
     figure="none: noise of a tenth of the signal",

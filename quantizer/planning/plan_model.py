@@ -29,7 +29,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
 from ..adjustments.bias_correction import apply_biases, channel_means, find_biases
@@ -217,7 +217,7 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     )
 
 
-@stage("adjust")
+@clocked("adjust")
 def equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model with equalized activation channels, if that gains enough."""
     facts = planned.source_facts
@@ -266,7 +266,7 @@ def _plan_of_adjusted(adjusted: PlannedModel, floats: FloatReasons) -> QuantPlan
     return replace(with_int8_weights(facts, plan, without=wholly_float), origin=before.origin)
 
 
-@stage("adjust")
+@clocked("adjust")
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model with biases that compensate for the present rounding of weights."""
     facts, adjustments = planned.source_facts, planned.plan.adjustments
@@ -331,7 +331,7 @@ NAMED = 3  # operators that are named where no time is predicted
 PRINTED = 0.005  # half of the last digit of a printed ratio
 
 
-@stage("price")
+@clocked("price")
 def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     """Return the predicted time of a run on a processor, or why none is; "" if the plan has no time."""
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
@@ -375,7 +375,7 @@ def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime | No
     return predicted_time(before, after, plan, spent), operators
 
 
-@stage("adjust")
+@clocked("adjust")
 def rounded_with_samples(
     planned: PlannedModel,
     samples: Iterable[Sample],

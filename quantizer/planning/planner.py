@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import tool_name
 from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
@@ -69,7 +69,7 @@ FloatRule = Callable[[Decision], FloatReasons]
 may be among them."""
 
 
-@stage("decide")
+@clocked("decide")
 def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRule] = ()) -> QuantPlan:
     """Iterate to the plan at which no rule names another node that is better in float."""
     candidates = {} if facts.config.mode in DATA_FREE else candidates_of(facts)

@@ -20,7 +20,7 @@ from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.records.profile import Dim, ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
 from ...profiles.samples.samples import set_title
@@ -151,7 +151,7 @@ class Prepared:
     unimproved: ir.Model | None  # before the repeated steps, unless onnxruntime does them too
 
 
-@stage("prepare")
+@clocked("prepare")
 def prepare(model: ir.Model) -> Prepared:
     """Return the normalised form of a model, with names unique over all graphs; the argument stays."""
     work = model.clone()

@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -191,7 +191,7 @@ def _figure(noises: Noises) -> float:
     return max((noise.figure for noise in noises.values()), default=0.0)
 
 
-@stage("rank")
+@clocked("rank")
 def attribute(
     planned: PlannedModel,
     samples: RunSamples,

@@ -39,7 +39,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ...profiles.runtime.providers import CPU
@@ -323,7 +323,7 @@ class _CheckedPlans:
             change = replace(change, words=AS_FLOAT)  # weights may be too small to be quantized alone
         return _Checked(planned, change, shifts, _time(planned, change.facts))
 
-    @stage("run")
+    @clocked("run")
     def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> Shifts:
         """Write and run a plan, and return how far its outputs are from float."""
         name, plan = "quantized model", planned.plan

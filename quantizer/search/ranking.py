@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...profiles.base.errors import ModelError, PlanError
-from ...profiles.base.stages import stage
+from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.states import runs_with_own_state
 from ...profiles.samples.values import Sample
@@ -194,7 +194,7 @@ class NodesAlone:
         return only_quantized(self._planned.plan, {name for unit in group for name in unit})
 
 
-@stage("rank")
+@clocked("rank")
 def measured_groups(
     units: Sequence[tuple[str, ...]],
     measure: Callable[[Sequence[Group]], Mapping[Group, V]],

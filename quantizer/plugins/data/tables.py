@@ -157,7 +157,6 @@ def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
 
 # Rows of Parquet files, read by pyarrow.
 
-PARQUET_SUFFIXES = (".parquet", ".pq")
 BATCH_ROWS = 64
 """Rows of a Parquet file that are unpacked at a time."""
 
@@ -241,8 +240,6 @@ ALL = "all"
 """Stands for all columns of a table that no other key takes."""
 MAX_LISTED_COLUMNS = 12
 """Columns that a message lists at most."""
-MAX_NOTED_COLUMNS = 4
-"""Columns that are all named in a note."""
 
 Scaling = dict[str, float] | list[float]
 """Numbers of columns, by their names, or in the order of the columns of the input that takes several."""

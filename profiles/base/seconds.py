@@ -19,7 +19,7 @@ _open: list[float] = []
 """Seconds that the stages inside of each open stage took, the innermost last."""
 
 
-def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def clocked(stage: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Count the processor seconds of a function, which runs in the main thread, for a stage."""
 
     def timed(function: Callable[P, T]) -> Callable[P, T]:
@@ -32,8 +32,8 @@ def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return function(*args, **keywords)
             finally:
                 took = time.process_time() - start
-                seconds, calls = _spent.get(name, (0.0, 0))
-                _spent[name] = seconds + took - _open.pop(), calls + 1
+                seconds, calls = _spent.get(stage, (0.0, 0))
+                _spent[stage] = seconds + took - _open.pop(), calls + 1
                 if _open:
                     _open[-1] += took
 
@@ -42,7 +42,7 @@ def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return timed
 
 
-def stages_text() -> str:
+def seconds_text() -> str:
     """Return seconds and calls of all stages; "start" is before the first, "rest" between them."""
     rest = time.process_time() - sum(seconds for seconds, _ in _spent.values())
     parts = [f"{name} {seconds:.2f} ({calls})" for name, (seconds, calls) in _spent.items()]
