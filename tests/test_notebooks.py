@@ -87,5 +87,6 @@ def test_the_notebook_on_a_table_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         exec(compile(source, f"tabular, cell {number}", "exec"), namespace)
     assert namespace["result"].verdict.grade == "good"
     assert namespace["poor"].verdict.grade == "poor"
-    assert namespace["poor"].verdict.fixes
+    assert "layer0" in namespace["poor"].verdict.cause[0].sentence
+    assert namespace["safe"].verdict.grade == "good"
     assert (tmp_path / "report" / "report.html").exists()
