@@ -69,6 +69,8 @@ PLUGIN_COMMANDS = {
     "join": "exchange",
     "diff": "drift",
     "instrument": "instrument",
+    "show": "explanation",
+    "compare-layers": "layers",
 }
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 

@@ -29,7 +29,6 @@ from ..profiles.samples.registry import READERS
 from ..quantizer.api.evaluate import EvaluateResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.latency import Latency
-from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.noise.estimate_check import Estimate
 from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
 from ..quantizer.plan.store import NOTATION
@@ -249,7 +248,9 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
         1,
         {"passed": bool, "complete": bool},
     ),
-    "layers": Document("compare-layers --json", LayerReport, 1),
+    "layers": Document(
+        "compare-layers --json", _of_plugin("quantizer.plugins.layers.layers", "LayerReport"), 1
+    ),
     "sensitivity": Document(
         "compare-layers --rank --json",
         _of_plugin("quantizer.plugins.tune.node_noise", "Sensitivities"),

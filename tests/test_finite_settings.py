@@ -7,11 +7,12 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.options import types_of
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
+from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.evaluation.gates import check_gate
 from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings
 from qprof_onnx.quantizer.plugins.card.options import Slack
 from qprof_onnx.quantizer.plugins.drift.drift import check_limits
+from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget
 from qprof_onnx.quantizer.search.options import SpeedCheckOptions
 from qprof_onnx.quantizer.targets.config import QuantConfig

@@ -107,7 +107,7 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
             (command,): f"command '{command}' is not installed"
             for command in (
                 *("report", "tune", "export", "import"),
-                *("join", "verify", "diff", "instrument"),
+                *("join", "verify", "diff", "instrument", "show", "compare-layers"),
             )
         },
         (*evaluate, "--report", "out"): "--report: needs the report, which is not installed",

@@ -1,4 +1,4 @@
-"""`evaluate` and `compare_layers`: the verdict on a quantized model, and its noise in each layer."""
+"""`evaluate`: the verdict on a quantized model."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from typing import Any
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError, PlanError
-from ...profiles.base.findings import Code, Finding, gravest_first
+from ...profiles.base.findings import Code
 from ...profiles.base.improvement import improved
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.records.profile import DataId, Profile
-from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider
+from ...profiles.runtime.providers import MAX_COPIED_BYTES
 from ...profiles.samples.objects import DataLike, DataSource
 from ...profiles.samples.values import Samples
-from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.gates import check_truth
-from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
-from ..evaluation.options import EvaluationOptions
 from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
 from ..noise.output_limits import NoiseLimits, judging_limits, meanings_in_plan
 from ..noise.output_profile import profile_of_outputs
-from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, opened
-from ..search.attribution import attribute, samples_to_attribute_on
 from ..search.verdict import Composition, HeldOut, Verdict, composition_of, verdict_of
 from ..targets.config import QuantConfig
 from ..targets.machine import processor
@@ -39,7 +34,7 @@ from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
 from .made_from import MadeFrom, made_from
 from .options import Judge
-from .results import QuantizedLike, QuantizedResult, quantized_file
+from .results import QuantizedLike, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
 
 
@@ -180,60 +175,3 @@ def _verdict(evaluation: Evaluation, model: ModelFile, found: MadeFrom, *, seen:
         predicted=None if time is None else time.speedup,
         printed=time.speedup if time is not None and processor().has_kernels_of(time.table) else None,
     )
-
-
-OF_LAYERS = frozenset({"limit", "threads", "provider", "transform", "preprocess", "progress"})
-"""Fields of `Judge` that say how a model is run."""
-
-
-@checks_arguments
-def compare_layers(
-    model: ModelLike,
-    quantized: QuantizedLike,
-    data: DataSource,
-    *,
-    plan: PlanLike | None = None,
-    judge: Judge | None = None,
-    **keywords: Any,
-) -> LayerReport:
-    """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
-
-    Noise adds up on its way; which node adds most of that of the outputs is run (`sensitivity`) where the
-    plan is given, or lies beside the model, and is a finding.
-
-    Args:
-        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        quantized: the same, or the result of `quantize` or `tune`.
-        data: samples, as in `profile`.
-        plan: path or object: names the kinds of nodes, and finds more quantized tensors; that of a result
-            when None.
-        judge: how samples are read and both models run; labels, metric and limits are for `evaluate`.
-        keywords: fields of `Judge`: `limit`, `threads`, `provider`, `transform`, `preprocess`, `progress`.
-
-    Raises:
-        ModelError, DataError, PlanError: what is wrong, where, and what to do.
-        ConfigError: a keyword is not known.
-    """
-    judge = with_keywords("compare_layers", judge or Judge(), keywords, only=OF_LAYERS)
-    samples = samples_of(data, judge.transform, judge.preprocess)
-    progress = stages(asked_for(judge.progress))("comparing")
-    if plan is None and isinstance(quantized, QuantizedResult):
-        plan = quantized.plan
-    with opened(model) as path, quantized_file(quantized) as other:
-        known = plan or made_from(quantized, other, path).plan
-        compared = layers.compare_layers(path, other, samples, plan=plan, measuring=judge, progress=progress)
-        cause = () if known is None else _cause(path, known, samples, judge)
-        return replace(compared, findings=gravest_first([*compared.findings, *cause]))
-
-
-def _cause(
-    model: ModelFile, plan: PlanLike, samples: DataLike, judge: EvaluationOptions
-) -> tuple[Finding, ...]:
-    """Return the finding on the node that adds most noise at the outputs, or () if its plan cannot be run."""
-    provider = check_provider(judge.provider)
-    try:
-        planned = open_plan(model.prepared, read_plan(plan), plan_name(plan))
-        run = samples_to_attribute_on(model.path, planned, samples, judge.limit, provider=provider)
-        return attribute(planned, run, keeps=False, provider=provider).cause
-    except (ModelError, PlanError):
-        return ()

@@ -1,9 +1,8 @@
 """The records of options that the functions take, whose fields are the options of the commands too.
 
-Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`, `sensitivity`), `QuantizeOptions`,
-`ReportOptions`, `TuneOptions` of `tune_options`, `DriftLimits` (`diff`), `RunSettings` of
-`profiles.runner.settings` (`profile`). What becomes of a model is a `QuantConfig`, or in one word a
-`Precision`, which stands for settings of it and brings none of its own.
+Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`, `sensitivity`), `QuantizeOptions`, and
+`RunSettings` of `profiles.runner.settings` (`profile`); plug-ins have their own. What becomes of a model is a
+`QuantConfig`, or in one word a `Precision`, which stands for settings of it and brings none of its own.
 
     qprof.quantize(model, data, config=WeightOnly(bits=4), options=QuantizeOptions(limit=100))
     qprof quantize model.onnx --data samples/ --as weight-only-4 --limit 100 -o model.int4.onnx
@@ -28,7 +27,6 @@ from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig,
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
     from ...profiles.samples.objects import DataSource
-    from ..prepare.prepare import ProfileLike
     from ..search.options import SpeedCheckOptions
     from .sources import LabelsLike
 
@@ -245,19 +243,6 @@ class Judge(EvaluationOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(Judge):
-    """The options of `report` besides models, plan, profile and samples.
-
-    Attributes:
-        measure_layers: Time each layer in float and int8 too, by onnxruntime's profiler.
-        history: profiles of newer data, the oldest first: how they drift.
-    """
-
-    measure_layers: Annotated[bool, option("Speed")] = False
-    history: Collection[ProfileLike] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class QuantizeOptions(Judge):
     """The options of `quantize` besides model, profile, samples, and the settings of `QuantConfig`.
 
@@ -316,33 +301,11 @@ class QuantizeOptions(Judge):
                 raise ConfigError(f"{name}: '{value}' is not known; give {' or '.join(words)}")
 
 
+OF_RUNS = frozenset({"limit", "threads", "provider", "transform", "preprocess", "progress"})
+"""Fields of `Judge` that say how a model is run."""
+
 OF_JUDGING = frozenset(
     {"labels", "metric", "holdout_data", "scored_output", "class_axis", "gate", "latency", "runtime"}
     | {"provider", "threads", "fix", "budget", "keep_samples", "preprocess", "transform"}
 )
 """Options of `quantize` that are for samples, on which the result is judged."""
-
-
-@dataclass(frozen=True)
-class DriftLimits:
-    """Limits for every tensor; None for no limit. The measures: see `plugins.drift.measures`.
-
-    They are held against the measures themselves: the elements of a sample depend on each other, so that a
-    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
-    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
-    and of enough of them that two halves of the old data keep the limits.
-
-    Attributes:
-        max_clipping: Gate: clipping rate above the baseline. In Python: a share of the elements, 0 to 1.
-        max_range_growth: Gate: range growth. In Python: a factor, at least 1.
-        max_js_distance: Gate: Jensen-Shannon distance, 0 to 1.
-        max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
-        max_drifted_parts: Gate: columns, colours and folders (classes) that are named. In Python: how
-            many are named as changed; 0 for none.
-    """
-
-    max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
-    max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
-    max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
-    max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
-    max_drifted_parts: Annotated[int | None, option("Quality", metavar="N")] = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ...profiles.base.extras import OptionalModule
 from ..costs.float_regions import FloatRegion
 from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, times_as_fast
-from .node_costs import TimedNodes
 from .options import SpeedCheckOptions
 
 SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check")
@@ -29,7 +29,7 @@ class SpeedCheck:
     unfused: tuple[str, ...]  # planned in integers, computed in float nevertheless
     changes: tuple[str, ...] = ()  # the changes that made the model faster, in this order
     left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
-    timed: TimedNodes | None = None  # the nodes of the plan as it is now; None for a model left in float
+    timed: Any | None = None  # `TimedNodes` of the plan as it is now; None for a model left in float
 
     @property
     def slower(self) -> bool:

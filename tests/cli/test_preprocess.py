@@ -18,6 +18,7 @@ from qprof_onnx.cli.options import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import evaluate as evaluation
 from qprof_onnx.quantizer.api import from_samples
+from qprof_onnx.quantizer.plugins.layers import compare_layers as layers
 from qprof_onnx.quantizer.plugins.tune import sensitivity as ranking
 from qprof_onnx.quantizer.plugins.tune import tune as tuning
 
@@ -137,7 +138,7 @@ def test_every_function_with_data_takes_a_recipe(
     for module, name in (
         (from_samples, "quantize_from_samples"),
         (evaluation, "evaluate_files"),
-        (evaluation.layers, "compare_layers"),
+        (layers, "layers_of"),
         (ranking, "sensitivity_of"),
         (tuning, "_search"),
     ):

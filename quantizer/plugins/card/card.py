@@ -13,10 +13,10 @@ from ....profiles.base.errors import ConfigError, ModelError
 from ....profiles.samples.objects import DataSource, source_name
 from ....profiles.samples.preprocessing import BUILT_IN
 from ....profiles.samples.storage import is_url
-from ...api.evaluate import OF_LAYERS, compare
+from ...api.evaluate import compare
 from ...api.keywords import with_keywords
 from ...api.made_from import made_from
-from ...api.options import Judge
+from ...api.options import OF_RUNS, Judge
 from ...api.results import QuantizedLike, quantized_file
 from ...api.sources import LabelsLike, samples_of, with_metric_of_labels
 from ...evaluation.evaluate import Evaluation
@@ -114,7 +114,7 @@ def _without_folder(evaluation: Evaluation) -> Evaluation:
     )
 
 
-OF_VERIFICATION = OF_LAYERS | {"runtime", "latency"}
+OF_VERIFICATION = OF_RUNS | {"runtime", "latency"}
 """Fields of `Judge` that say how both models are run, where that is to be otherwise than on the card."""
 
 

@@ -20,7 +20,6 @@ from ....profiles.base.presentation import Presentation, Presented, Table
 from ....profiles.instrumentation.subgraphs import hidden_tensors
 from ....profiles.records.profile import Profile, TensorProfile, check_data_not_random
 from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
-from ...api.options import DriftLimits
 from ...evaluation.gates import GateFailure, gate_finding, limit_failures
 from ...model.files import ModelLike
 from ...model.identity import check_model
@@ -34,6 +33,7 @@ from ...prepare.prepare import ProfileLike, open_prepared, opened, profile_name
 from ...targets.config import QuantConfig
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
+from .limits import DriftLimits
 from .measures import Drift, TensorDrift, check_comparable, compare
 from .parts import Part, changed_parts, has_parts
 

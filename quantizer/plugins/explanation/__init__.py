@@ -1,4 +1,4 @@
-"""Why a tensor has its parameters, and a node its kind: what `show PLAN NAME` prints.
+"""A profile or a plan, and the reasons of a tensor or a node: what `show` prints.
 
 Enters: a plan, a name of it; the profile and the model.
 Leaves: an explanation, and its text.

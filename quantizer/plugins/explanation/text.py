@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from ....cli.console import plain_table
 from ...numerics.affine import QuantParams
-from .explanation import Explanation, NodeExplanation, Observed, TensorExplanation, explain
-
-__all__ = ["explain", "explanation_text"]
+from .explanation import Explanation, NodeExplanation, Observed, TensorExplanation
 
 LOSSES = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
 """Columns of the table of tensors that share a scale; the last two where an SQNR is known."""

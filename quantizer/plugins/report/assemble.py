@@ -14,14 +14,12 @@ from ....profiles.base.options import options_of
 from ....profiles.base.presentation import counted
 from ....profiles.base.tool import tool_name
 from ...api.evaluate import EvaluateResult
-from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.gates import UNITS, GateFailure, failure_text
 from ...evaluation.grades import needed_sqnr
 from ...evaluation.latency import times_as_fast
-from ...evaluation.layers import LayerReport
 from ...evaluation.options import Gate
 from ...evaluation.output_shift import Grade
 from ...noise.estimate_check import estimates_of
@@ -29,7 +27,6 @@ from ...noise.output_limits import WORDS, NoiseLimits
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ...search.attribution import Attribution
-from ...search.node_costs import TimedNodes
 from ...search.verdict import Verdict as Judgement
 from .content import (
     DriftRecord,
@@ -71,11 +68,11 @@ class Results:
     evaluation: Evaluation | None = None  # of the quantized model on samples
     seen: EvaluateResult | None = None  # on the samples that the profile keeps, without others
     attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
-    layers: LayerReport | None = None  # tensor by tensor, on samples
+    layers: Any | None = None  # a `LayerReport`: tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
     drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
     size: Size | None = None  # of the files of a report that has no other results
-    timed: TimedNodes | None = None  # measured times of the nodes of both models
+    timed: Any | None = None  # `TimedNodes`: measured times of the nodes of both models
     left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
 
@@ -326,10 +323,10 @@ def _gates(results: Results) -> Iterator[GateResult]:
             yield replace(gate, subject=drift.new_profile)
 
 
-def _limits(limits: Gate | DriftLimits, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
-    """Yield the limits that were given, each with where it is not kept."""
-    for name, option in {**options_of(Gate), **options_of(DriftLimits)}.items():
-        limit = getattr(limits, name, None)
+def _limits(limits: Any, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
+    """Yield the given limits of a `Gate` or a `DriftLimits`, each with where it is not kept."""
+    for name, option in options_of(type(limits)).items():
+        limit = getattr(limits, name)
         if limit is not None:
             missed = [failure for failure in failures if failure.demand == name]
             unit = next((failure.unit for failure in missed if failure.unit), UNITS[name])

@@ -8,6 +8,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +19,6 @@ from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_name, equalized_profile
 from ...costs.predicted import CostModel, Costs, conversion_of, total_microseconds
-from ...evaluation.layers import LayerReport
 from ...noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ...noise.kept_samples import read_measured
 from ...noise.mask_fillers import with_fillers_apart
@@ -34,7 +34,6 @@ from ...planning.plan_model import open_plan
 from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
 from ...search.attribution import Attribution
 from ...search.integer_share import multiplications
-from ...search.node_costs import TimedNodes
 from ...targets.config import split_shapes
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
@@ -148,7 +147,7 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
     return tuple(budgets[:MAX_OUTPUTS])
 
 
-def tensor_noise(plan: QuantPlan | None, layers: LayerReport) -> tuple[TensorNoiseRecord, ...]:
+def tensor_noise(plan: QuantPlan | None, layers: Any) -> tuple[TensorNoiseRecord, ...]:
     """Return the measured noise of the compared tensors."""
     equalized = () if plan is None else map(equalized_name, plan.adjustments.equalization)
     names = frozenset(equalized)
@@ -203,7 +202,7 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> tup
 
 
 def node_records(
-    analysis: Analysis, budget: NoiseBudget | None, measured: TimedNodes | None
+    analysis: Analysis, budget: NoiseBudget | None, measured: Any | None
 ) -> tuple[NodeRecord, ...]:
     """Return a record of each node, in graph order; `budget` is of the output with the lowest SQNR."""
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
@@ -252,7 +251,7 @@ def _run_by(node: Node, graph: Graph) -> str:
     return graph.runners[around].name if isinstance(around, ir.Graph) and around in graph.runners else ""
 
 
-def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTime]:
+def run_times(analysis: Analysis, measured: Any | None) -> Iterator[RunTime]:
     """Yield the times of one run, as predicted and as measured, where they are known."""
     if analysis.costs is not None:
         _, costs = analysis.costs

@@ -23,13 +23,11 @@ from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
 from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ...api.made_from import MadeFrom
-from ...api.options import Judge, ReportOptions
+from ...api.options import Judge
 from ...api.results import QuantizedLike, QuantizeResult, quantized_file
 from ...api.sources import samples_of
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.latency import Latency
-from ...evaluation.layers import compare_layers
-from ...evaluation.node_times import node_times
 from ...evaluation.options import QUICK, EvaluationOptions
 from ...lowering.lower import lower
 from ...model.files import ModelLike
@@ -42,15 +40,22 @@ from ...planning.plan_model import open_plan
 from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ...search.attribution import attribute, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
-from ...search.node_costs import TimedNodes, find_costs, relative_size
 from ...targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report, Size
 from .estimates import Analysis, analyse, recipe_of_plan
+from .report_options import ReportOptions
 from .suggestions import FileNames
 
 DRIFT = OptionalModule("the comparison of profiles", "quantizer.plugins.drift.drift")
 """What `--history` needs; a result of it is `DriftReport` there."""
+
+NODE_TIMES = OptionalModule("the times of nodes", "quantizer.plugins.tune.node_times")
+NODE_COSTS = OptionalModule("the times of nodes", "quantizer.plugins.tune.node_costs")
+"""What `--measure-layers` needs; its result is `TimedNodes` there."""
+
+LAYERS = OptionalModule("the comparison of layers", "quantizer.plugins.layers.layers")
+"""Its result is `LayerReport` there; a report without it has no noise of tensors."""
 
 OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
 """Options of `report` that are read where a model is measured alone."""
@@ -97,6 +102,8 @@ def report(
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
     how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
     recipe = recipe_of(config, target)
+    if how.measure_layers:
+        NODE_TIMES.check("--measure-layers")
     if how.measure_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --data too")
     if data is None and how.gate.has_limit:
@@ -174,7 +181,7 @@ def _file_report(
         measured = None if analysis is None else analysis.measured
         made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
         evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
-        layers = compare_layers(path, file, samples, plan=plan, measuring=_few(how, evaluation))
+        layers = _layers(path, file, samples, plan, _few(how, evaluation))
         if how.measure_layers and analysis is not None:
             node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
     names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
@@ -207,7 +214,7 @@ def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
             save_model(lower(open_plan(analysis.prepared, plan).model, plan).model, path)
             files, judge = (analysis.model_file, ModelFile(path)), Judge(latency=None, progress=False)
             found = judged(*files, samples, judge, MadeFrom(plan, analysis.measured), seen=True)
-            layers = compare_layers(*files, samples, plan=plan, measuring=_few(judge, found))
+            layers = _layers(*files, samples, plan, _few(judge, found))
         names = {one.sample: one.sample.replace("data", "kept sample ", 1) for one in found.worst_samples}
         found = replace(
             found,
@@ -221,6 +228,15 @@ def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
     except QprofError:  # what it is lowered to is not run here
         return results
     return replace(made, left_out=(*made.left_out, *left_out))
+
+
+def _layers(
+    model: ModelFile, quantized: ModelFile, samples: DataLike, plan: PlanLike | None, how: Judge
+) -> Any | None:
+    """Return the comparison of the layers on samples; None if its plug-in is not installed."""
+    if not LAYERS.is_installed:
+        return None
+    return LAYERS.load().layers_of(model, quantized, samples, plan=plan, measuring=how)
 
 
 def _few(how: Judge, evaluation: Evaluation) -> Judge:
@@ -268,7 +284,7 @@ def _timed_nodes(
     data: DataLike,
     measuring: EvaluationOptions,
     latency: Latency | None,
-) -> TimedNodes:
+) -> Any:
     """Return the times of a plan's nodes in the prepared model and in the quantized one, in turns."""
     prepared, plan = analysis.prepared, analysis.plan
     limit = min(measuring.limit or QUICK.samples, QUICK.samples)
@@ -277,9 +293,10 @@ def _timed_nodes(
     with temporary_folder() as folder:
         save_model(prepared.model, Path(folder, "float.onnx"))
         models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized.path}
-        floats, executed = node_times(models, samples, threads=measuring.threads)
-    costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
-    return TimedNodes(costs, relative_size(samples, analysis.measured), latency)
+        floats, executed = NODE_TIMES.load().node_times(models, samples, threads=measuring.threads)
+    made = NODE_COSTS.load()
+    costs = made.find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
+    return made.TimedNodes(costs, made.relative_size(samples, analysis.measured), latency)
 
 
 def quantization_report(

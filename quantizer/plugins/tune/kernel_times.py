@@ -34,7 +34,6 @@ from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import Progress
 from ....profiles.records.profile import ModelId
 from ...costs.kernels import Sizes, fused_nodes, fused_work, work_of
-from ...evaluation.node_times import ExecutedNode, node_times
 from ...evaluation.runtimes import open_session, run
 from ...lowering.lower import lower
 from ...model.saving import save_model
@@ -44,7 +43,6 @@ from ...operators.table import CONVERSIONS, Constraint
 from ...plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
 from ...plan.reasons import UnfitNodesError
 from ...prepare.shapes import infer_shapes
-from ...search.node_costs import find_costs
 from ...targets.config import QuantConfig
 from ...targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ...targets.machine import is_of_machine, processor
@@ -61,6 +59,8 @@ from .networks import (
     product_net,
     recurrent_nets,
 )
+from .node_costs import find_costs
+from .node_times import ExecutedNode, node_times
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ from ....profiles.samples.objects import source_name
 from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ...costs.predicted import Costs
 from ...evaluation.latency import Latency, measure, times_as_fast
-from ...evaluation.node_times import node_times
 from ...evaluation.options import QUICK
 from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ...lowering.lower import lower
@@ -41,14 +40,15 @@ from ...planning.facts import PlanningFacts
 from ...planning.known import Known
 from ...planning.plan_model import PlannedModel, plan_from
 from ...search.loop import Loop, Trial
-from ...search.node_costs import (
+from ...search.options import SpeedCheckOptions
+from ...search.speed import SpeedCheck
+from ...targets.machine import is_of_machine
+from .node_costs import (
     TimedNodes,
     find_costs,
     relative_size,
 )
-from ...search.options import SpeedCheckOptions
-from ...search.speed import SpeedCheck
-from ...targets.machine import is_of_machine
+from .node_times import node_times
 
 MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import qprof_onnx as qprof
-from qprof_onnx.quantizer.plugins.report import report as module
+from qprof_onnx.quantizer.plugins.layers import layers
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -83,14 +83,13 @@ def test_a_file_that_lies_alone_is_measured_or_refused(
 def test_layers_are_compared_on_some_of_many_samples(
     folder: Path, poor: qprof.QuantizeResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = []
+    limits, layers_of = [], layers.layers_of
 
     def compared(*files: Any, measuring: Any, **others: Any) -> Any:
         limits.append(measuring.limit)
-        return compare_layers(*files, measuring=measuring, **others)
+        return layers_of(*files, measuring=measuring, **others)
 
-    compare_layers = module.compare_layers
-    monkeypatch.setattr(module, "compare_layers", compared)
+    monkeypatch.setattr(layers, "layers_of", compared)
     images = [np.load(file)["image"][:1] for file in sorted(DIGITS.glob("heldout/*.npz"))]
     qprof.report(MODEL, folder / "q.onnx", images, latency=False)
     assert limits == [32]

@@ -17,11 +17,11 @@ from qprof_onnx.quantizer.costs.predicted import (
     total_microseconds,
 )
 from qprof_onnx.quantizer.costs.shapes import runs_of, shapes_of
-from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
 from qprof_onnx.quantizer.planning.plan_model import model_facts
+from qprof_onnx.quantizer.plugins.tune.node_times import node_times
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable, costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.gates import UNITS, GateFailure, check_gate, failures_of, limit_failures
 from qprof_onnx.quantizer.evaluation.grades import Decision
@@ -25,6 +24,7 @@ from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, scor
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.metrics.user_functions import user_metric
 from qprof_onnx.quantizer.evaluation.options import Gate
+from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 
 from .running import accuracy_of, opened, scored
 

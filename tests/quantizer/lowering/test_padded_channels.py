@@ -9,11 +9,11 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.base.errors import PlanError
-from qprof_onnx.quantizer.evaluation.layers import matches
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.channel_groups import channel_groups
 from qprof_onnx.quantizer.plan.plan import Adjustments, QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.plugins.layers.layers import matches
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import Network, network, plan_alone

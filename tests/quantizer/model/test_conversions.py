@@ -51,7 +51,7 @@ ALLOWED = {
     ): "a graph without constants, whose bytes are counted",
     ("quantizer/noise", "_session_of", "ir.to_proto"): "a recurrent node by itself, which onnxruntime runs",
     ("quantizer/plugins", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
-    ("quantizer/evaluation", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
+    ("quantizer/plugins", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
     ("quantizer/evaluation", "_read", "ir.from_proto"): "for float32 values of what has no kernel",
     ("quantizer/evaluation", "_read", "ir.load"): "the same, of a file",
     ("quantizer/plugins", "open_model", "onnx.load"): "names of outputs, which OpenVINO may lose",

@@ -13,7 +13,6 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser, shape_inference
 from qprof_onnx import profile, quantize
-from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.noise.kept_samples import with_noise_of_kept
 from qprof_onnx.quantizer.noise.mask_fillers import (
     VANISHING_DISTANCE,
@@ -24,6 +23,7 @@ from qprof_onnx.quantizer.noise.mask_fillers import (
     without_fillers,
 )
 from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plugins.layers.layers import layers_of
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 Array = npt.NDArray[np.float32]
@@ -193,7 +193,7 @@ def test_layers_of_masked_attention_are_compared_without_fillers(tmp_path: Path)
     onnx.save(model, file)
     samples = samples_of(model)
     quantize(file, profile(file, samples), written, target="qnn", equalization="off")
-    layers = {layer.tensor: layer for layer in compare_layers(file, written, samples).layers}
+    layers = {layer.tensor: layer for layer in layers_of(file, written, samples).layers}
     scores, masked = layers["scores"].effective, layers["masked"].effective
     assert scores is not None
     assert masked is not None

@@ -18,7 +18,6 @@ from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
@@ -26,6 +25,7 @@ from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.plugins.instrument.instrument import instrument
+from qprof_onnx.quantizer.plugins.layers.layers import layers_of
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -146,7 +146,7 @@ def test_another_graph_is_a_remark_and_fails_no_gate(folder: Path, tmp_path: Pat
     assert (shown.passed, shown.doubts) == (True, ())
     (remark,) = shown.findings
     assert remark.text.startswith("model.int8.onnx was made from another graph than that of renamed.onnx")
-    layers = compare_layers(other, folder / "model.int8.onnx", DATA, measuring=FEW)
+    layers = layers_of(other, folder / "model.int8.onnx", DATA, measuring=FEW)
     assert layers.findings == (remark,)
 
 
@@ -173,20 +173,18 @@ def test_a_quantized_model_in_the_place_of_the_float_one_is_doubted(folder: Path
 
 
 def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path, tmp_path: Path) -> None:
-    other = compare_layers(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
+    other = layers_of(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
     assert [
         doubt.partition(" than ")[0] for doubt in map(str, of_severity(other.findings, Severity.DOUBT))
     ] == ["model.int8.onnx was made from another float model"]
-    own = compare_layers(
+    own = layers_of(
         folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=folder / "plan.yaml", measuring=FEW
     )
     assert own.findings == ()
     plan = load_plan(folder / "plan.yaml")
     name = next(name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
     changed = replace(plan, nodes={**plan.nodes, name: NodePlan(Kind.FLOAT, "by hand")})
-    shown = compare_layers(
-        folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=changed, measuring=FEW
-    )
+    shown = layers_of(folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=changed, measuring=FEW)
     assert [finding.text for finding in shown.findings] == [
         "model.int8.onnx was written by another plan than the one given; give the plan of this model"
     ]
@@ -204,7 +202,7 @@ def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
     for run in (
         lambda: evaluate(tmp_path / "i.onnx", folder / "model.int8.onnx", DATA, measuring=FEW),
         lambda: evaluate(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
-        lambda: compare_layers(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
+        lambda: layers_of(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
         lambda: write_quantized(tmp_path / "i.onnx", folder / "profile.yaml", tmp_path / "q.onnx"),
     ):
         with pytest.raises(ModelError, match=r"i\.onnx: this model is instrumented"):
@@ -220,7 +218,7 @@ def test_models_in_every_form_are_evaluated_and_not_taken_for_instrumented(
         folder / "model.onnx", folder / "profile.yaml", path, recipe=load_recipe(overrides={"form": form})
     )
     assert evaluate(folder / "model.onnx", path, DATA, measuring=FEW).doubts == ()
-    compare_layers(folder / "model.onnx", path, DATA, measuring=FEW)
+    layers_of(folder / "model.onnx", path, DATA, measuring=FEW)
     for run in (
         lambda: instrument(path, tmp_path / "i.onnx"),
         lambda: write_quantized(path, folder / "profile.yaml", tmp_path / "q2.onnx"),

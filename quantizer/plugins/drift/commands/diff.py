@@ -22,8 +22,8 @@ from .....cli.options import (
     take_recipe,
 )
 from .....profiles.base.findings import Severity, of_severity
-from ....api.options import DriftLimits
 from ....targets.config import QuantConfig
+from ..limits import DriftLimits
 
 if TYPE_CHECKING:
     from ..drift import DriftReport

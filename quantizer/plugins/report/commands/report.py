@@ -23,8 +23,9 @@ from .....cli.options import (
     record_options,
     take_limits,
 )
-from ....api.options import Judge, ReportOptions
+from ....api.options import Judge
 from ....evaluation.options import EvaluationOptions, Gate
+from ..report_options import ReportOptions
 
 
 @click.command(

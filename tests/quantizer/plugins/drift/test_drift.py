@@ -12,7 +12,6 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
-from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams
 from qprof_onnx.quantizer.numerics.clipping import covered
 from qprof_onnx.quantizer.plugins.drift.drift import (
@@ -22,6 +21,7 @@ from qprof_onnx.quantizer.plugins.drift.drift import (
     compare_profiles,
     old_params,
 )
+from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

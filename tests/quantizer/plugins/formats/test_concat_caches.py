@@ -17,13 +17,13 @@ from qprof_onnx.quantizer.api.from_samples import quantize_from_samples
 from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.exchange.kv_scales import write
 from qprof_onnx.quantizer.plugins.explanation.explanation import explain_tensor
 from qprof_onnx.quantizer.plugins.formats.concat_caches import Turning, concat_caches, turning_of
+from qprof_onnx.quantizer.plugins.layers.layers import layers_of
 from qprof_onnx.quantizer.prepare.prepare import file_of, open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -92,7 +92,7 @@ def test_no_node_multiplies_the_whole_cache_with_its_scale(written: Path) -> Non
 
 def test_tensors_with_a_name_of_the_float_model_are_compared_in_its_unit(model: Path, written: Path) -> None:
     """What is read of a cache before its scale is multiplied in has a name of its own."""
-    found = compare_layers(model, written, model.parent / "data")
+    found = layers_of(model, written, model.parent / "data")
     assert {"a", "s", *PAST.values()} <= {layer.tensor for layer in found.layers}
     assert min(layer.effective.sqnr for layer in found.layers if layer.effective) > 20.0
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from onnx import helper
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.evaluation.layers import matches
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import name_of
 from qprof_onnx.quantizer.numerics.affine import INT7, INT32, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Adjustments, Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.plugins.layers.layers import matches
 from qprof_onnx.quantizer.prepare.shapes import infer_shapes
 from qprof_onnx.quantizer.targets.config import QuantConfig
 

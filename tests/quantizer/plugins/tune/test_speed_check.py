@@ -14,13 +14,13 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.costs import float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.plan.documents import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.plugins.tune import speed_check as module
+from qprof_onnx.quantizer.plugins.tune.node_times import node_times
 from qprof_onnx.quantizer.plugins.tune.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from qprof_onnx.cli.commands.show import command
 from qprof_onnx.cli.console import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
@@ -17,8 +16,9 @@ from qprof_onnx.profiles.records.profile import Extreme, Extremes, Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.plan.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.plugins.explanation.commands.show import command
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[3] / "data"
 PROFILE, PLAN, GLOW = DATA / "profile-small.yaml", DATA / "plan-small.yaml", DATA / "profile-glow.yaml"
 
 

@@ -7,12 +7,12 @@ import onnx.numpy_helper
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.cli.commands.compare_layers import layers_text
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.api.profiling import profile as profile_of
 from qprof_onnx.quantizer.api.quantize import quantize
-from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
 from qprof_onnx.quantizer.lowering.lowered import EQUALIZED, RECORD
+from qprof_onnx.quantizer.plugins.layers.commands.compare_layers import layers_text
+from qprof_onnx.quantizer.plugins.layers.layers import layers_of, matches
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)
@@ -70,7 +70,7 @@ def typed(text: str) -> ir.Model:
 
 
 def test_the_layer_with_the_lowest_sqnr_is_found(write, data) -> None:
-    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    report = layers_of(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
     assert list(layers) == ["x", "m", "r", "t", "y"]  # graph order
     assert report.missing == ("a",)
@@ -83,7 +83,7 @@ def test_the_layer_with_the_lowest_sqnr_is_found(write, data) -> None:
 
 
 def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> None:
-    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    report = layers_of(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     x = np.concatenate([np.load(p) for p in sorted(data.iterdir())]).astype(np.float64)
     real = (np.clip(np.rint(x * 128) + 128, 0, 255) - 128) / 128
     expected = 10 * math.log10((x**2).sum() / ((x - real) ** 2).sum())
@@ -91,7 +91,7 @@ def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> N
 
 
 def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
-    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    report = layers_of(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
     assert layers["x"].sqnr_drop is None
     assert layers["m"].sqnr_drop == layers["x"].difference.sqnr - layers["m"].difference.sqnr
@@ -101,7 +101,7 @@ def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
 
 def test_a_model_against_itself_loses_nothing(write, data) -> None:
     path = write("a.onnx", FLOAT)
-    report = compare_layers(path, path, data)
+    report = layers_of(path, path, data)
     assert report.missing == ()
     assert {layer.difference.sqnr for layer in report.layers} == {math.inf}
     assert {layer.type for layer in report.layers} == {"float"}
@@ -112,7 +112,7 @@ def test_models_without_a_common_tensor_are_refused(write, data) -> None:
     other = """<ir_version: 8, opset_import: ["": 13]>
     agraph (float[N, 2] other) => (float[N, 2] z) { z = Neg (other) }"""
     with pytest.raises(ModelError, match=r"b\.onnx: has no activation of .*a\.onnx"):
-        compare_layers(write("a.onnx", FLOAT), write("b.onnx", other), data)
+        layers_of(write("a.onnx", FLOAT), write("b.onnx", other), data)
 
 
 def test_quantized_values_of_an_absorbed_clip_are_not_taken_for_its_input() -> None:
@@ -229,7 +229,7 @@ def images(tmp_path):
 @pytest.mark.parametrize("operators", FUNCTIONS)
 def test_a_tensor_is_compared_after_the_function_that_clips_it_too(write, images, operators) -> None:
     floats = write("a.onnx", activated(operators, clipped=False))
-    report = compare_layers(floats, write("b.onnx", activated(operators, clipped=True)), images)
+    report = layers_of(floats, write("b.onnx", activated(operators, clipped=True)), images)
     layers = {layer.tensor: layer for layer in report.layers}
     conv, after = layers["c"], layers["a"]
     assert conv.difference.sqnr < 15
@@ -248,7 +248,7 @@ def test_a_tensor_is_compared_after_the_function_that_clips_it_too(write, images
 def test_a_tensor_with_another_reader_is_compared_itself(write, images) -> None:
     both = "Conv (%s, v)  y = Add (p, a)"
     text = [activated("Relu", c).replace("[second] y = Conv (a, v)", f"p = {both}") for c in (False, True)]
-    report = compare_layers(write("a.onnx", text[0] % "c"), write("b.onnx", text[1] % "d"), images)
+    report = layers_of(write("a.onnx", text[0] % "c"), write("b.onnx", text[1] % "d"), images)
     conv = next(layer for layer in report.layers if layer.tensor == "c")
     assert (conv.after, conv.difference_after) == ("", None)
     assert conv.effective.sqnr < 15
@@ -259,7 +259,7 @@ def test_a_function_that_is_not_finite_on_quantized_values_does_not_count(write,
     text = [activated("Relu", clipped).replace("Relu", "Log") for clipped in (False, True)]
     for old, new in (("{-2, -1}", "{8.001, 4.001}"), ("{0.045}", "{0.5}"), ("{111}", "{0}")):
         text = [t.replace(old, new) for t in text]
-    report = compare_layers(write("a.onnx", text[0]), write("b.onnx", text[1]), images)
+    report = layers_of(write("a.onnx", text[0]), write("b.onnx", text[1]), images)
     conv = next(layer for layer in report.layers if layer.tensor == "c")
     assert (conv.after, conv.effective) == ("", conv.difference)
 
@@ -287,7 +287,7 @@ def equalized(folder):
 
 def test_equalized_channels_are_compared_with_and_without_the_plan(tmp_path) -> None:
     *given, plan = equalized(tmp_path)
-    with_plan, without = compare_layers(*given, plan=plan), compare_layers(*given)
+    with_plan, without = layers_of(*given, plan=plan), layers_of(*given)
     assert [layer.tensor for layer in without.layers] == [layer.tensor for layer in with_plan.layers]
     assert [layer.difference for layer in without.layers] == [layer.difference for layer in with_plan.layers]
     assert all(layer.difference.sqnr > 25.0 for layer in without.layers)
@@ -299,7 +299,7 @@ def test_an_equalized_tensor_of_which_nobody_says_it_is_left_out(tmp_path) -> No
     (place,) = (at for at, entry in enumerate(proto.metadata_props) if entry.key == EQUALIZED)
     del proto.metadata_props[place]
     onnx.save(proto, path)
-    report = compare_layers(floats, path, samples)
+    report = layers_of(floats, path, samples)
     assert set(plan.adjustments.equalization) <= set(report.missing)
     assert all(layer.difference.sqnr > 25.0 for layer in report.layers)
 
@@ -310,7 +310,7 @@ def test_a_record_of_equalized_channels_that_does_not_fit_leaves_it_out(tmp_path
     (entry,) = (entry for entry in proto.metadata_props if entry.key == EQUALIZED)
     entry.value = '{"ln": {"axis": 1, "scales": [2.0], "inserted": false}}'
     onnx.save(proto, path)
-    report = compare_layers(floats, path, samples)
+    report = layers_of(floats, path, samples)
     assert "ln" in report.missing
 
 
@@ -319,7 +319,7 @@ def test_what_a_node_with_a_body_makes_is_compared(write, tmp_path) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 2] x, bool b) => (float[N, 2] y) {{ z = If (b) <{inner}>  y = Neg (z) }}"""
     np.savez(tmp_path / "0.npz", x=np.ones((4, 2), np.float32), b=np.array(True))
-    report = compare_layers(write("a.onnx", text), write("b.onnx", text), tmp_path / "0.npz")
+    report = layers_of(write("a.onnx", text), write("b.onnx", text), tmp_path / "0.npz")
     assert [(layer.tensor, layer.op_type) for layer in report.layers] == [
         ("x", "input"),
         ("z", "If"),

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...profiles.records.profile import Profile
-from ..costs.predicted import Costs, is_quantized
-from ..evaluation.latency import Latency
-from ..evaluation.node_times import ExecutedNode
-from ..evaluation.runtimes import Inputs
-from ..lowering.lowered import WrittenNames
-from ..operators.graph import Graph, Node
-from ..operators.table import CONVERSIONS, PRODUCTS
-from ..plan.plan import Kind, QuantPlan
+from ....profiles.records.profile import Profile
+from ...costs.predicted import Costs, is_quantized
+from ...evaluation.latency import Latency
+from ...evaluation.runtimes import Inputs
+from ...lowering.lowered import WrittenNames
+from ...operators.graph import Graph, Node
+from ...operators.table import CONVERSIONS, PRODUCTS
+from ...plan.plan import Kind, QuantPlan
+from .node_times import ExecutedNode
 
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))

@@ -14,8 +14,8 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from ...profiles.base.output_files import temporary_folder
-from .runtimes import Inputs, open_session, run, session_options
+from ....profiles.base.output_files import temporary_folder
+from ...evaluation.runtimes import Inputs, open_session, run, session_options
 
 MIN_RUNS, MAX_RUNS = 6, 40
 """Runs of each model on each sample: at least, even when the time is up, and at most."""

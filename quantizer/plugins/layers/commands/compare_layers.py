@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.extras import OptionalModule
-from ...profiles.base.presentation import decibels
-from ...quantizer.api.options import Judge
-from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import document, echo, finding_lines, progress, table
-from ..options import (
+from .....cli.console import document, echo, finding_lines, progress, table
+from .....cli.options import (
     EXISTING,
     MODEL,
     GroupedCommand,
@@ -28,9 +24,13 @@ from ..options import (
     record_of,
     record_options,
 )
+from .....profiles.base.extras import OptionalModule
+from .....profiles.base.presentation import decibels
+from ....api.options import Judge
+from ....evaluation.options import EvaluationOptions
 
 if TYPE_CHECKING:
-    from ...quantizer.evaluation.layers import LayerComparison, LayerReport
+    from ..layers import LayerComparison, LayerReport
 
 
 SENSITIVITY = OptionalModule("--rank", "quantizer.plugins.tune.sensitivity")
@@ -99,7 +99,7 @@ def command(
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --rank
     """
-    from ...quantizer.api.evaluate import compare_layers
+    from ..compare_layers import compare_layers
 
     if rank:
         sensitivity = SENSITIVITY.load().sensitivity

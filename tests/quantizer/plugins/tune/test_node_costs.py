@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.costs.float_regions import find_float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
-from qprof_onnx.quantizer.evaluation.node_times import ExecutedNode
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.lowered import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
-from qprof_onnx.quantizer.search.node_costs import find_costs, relative_size
+from qprof_onnx.quantizer.plugins.tune.node_costs import find_costs, relative_size
+from qprof_onnx.quantizer.plugins.tune.node_times import ExecutedNode
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..networks import WIDE, Network, network
+from ...networks import WIDE, Network, network
 
 
 @pytest.fixture(scope="module")

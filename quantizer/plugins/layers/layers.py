@@ -18,36 +18,36 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import DataError, ModelError, PlanError
-from ...profiles.base.findings import Finding, gravest_first, listed
-from ...profiles.base.output_files import temporary_folder
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels
-from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
-from ...profiles.runtime.providers import check_provider
-from ...profiles.runtime.states import model_samples
-from ...profiles.samples.objects import DataLike
-from ...profiles.samples.states import follows, next_state
-from ...profiles.samples.values import Sample
-from ..adjustments.equalization import apply_equalization, equalized_name
-from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
-from ..model.graph import name_of, output_name
-from ..model.saving import save_model
-from ..noise.activation_ranges import find_following_or_clip
-from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
-from ..numerics.affine import UnaryFunction
-from ..operators.functions import function_of_chain
-from ..operators.graph import Graph, index
-from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
-from ..plan.plan import NodePlan
-from ..plan.provenance import read_provenance
-from ..plan.store import PlanLike, plan_name, read_plan
-from ..prepare.prepare import file_of, with_shapes
-from ..targets.machine import runs_here
-from .compare import Difference, Sums
-from .doubts import check_not_instrumented, doubts, other_graph, other_plan
-from .options import EvaluationOptions
-from .runtimes import open_session, run
+from ....profiles.base.errors import DataError, ModelError, PlanError
+from ....profiles.base.findings import Finding, gravest_first, listed
+from ....profiles.base.output_files import temporary_folder
+from ....profiles.base.presentation import Presentation, Presented, Table, decibels
+from ....profiles.base.tool import Progress
+from ....profiles.instrumentation.subgraphs import FLOAT_TYPES
+from ....profiles.runtime.providers import check_provider
+from ....profiles.runtime.states import model_samples
+from ....profiles.samples.objects import DataLike
+from ....profiles.samples.states import follows, next_state
+from ....profiles.samples.values import Sample
+from ...adjustments.equalization import apply_equalization, equalized_name
+from ...evaluation.compare import Difference, Sums
+from ...evaluation.doubts import check_not_instrumented, doubts, other_graph, other_plan
+from ...evaluation.options import EvaluationOptions
+from ...evaluation.runtimes import open_session, run
+from ...lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
+from ...model.graph import name_of, output_name
+from ...model.saving import save_model
+from ...noise.activation_ranges import find_following_or_clip
+from ...noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
+from ...numerics.affine import UnaryFunction
+from ...operators.functions import function_of_chain
+from ...operators.graph import Graph, index
+from ...operators.table import DEQUANTIZE, QUANTIZE, is_clip
+from ...plan.plan import NodePlan
+from ...plan.provenance import read_provenance
+from ...plan.store import PlanLike, plan_name, read_plan
+from ...prepare.prepare import file_of, with_shapes
+from ...targets.machine import runs_here
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class LayerReport(Presented):
         return tuple(layer for _, layer in sorted(compared, key=lambda pair: pair[0])[:count])
 
 
-def compare_layers(
+def layers_of(
     float_path: str | os.PathLike[str],
     quantized_path: str | os.PathLike[str],
     data: DataLike,

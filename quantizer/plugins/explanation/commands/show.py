@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.extras import OptionalModule
-from ...profiles.records.drawing import shape_text, small_histogram
-from ..console import document, echo, print_table, ramp_of_terminal
-from ..options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
+from .....cli.console import document, echo, print_table, ramp_of_terminal
+from .....cli.options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
+from .....profiles.base.errors import ConfigError, nearest
+from .....profiles.records.drawing import shape_text, small_histogram
 
 if TYPE_CHECKING:
-    from ...profiles.records.profile import Extreme, Profile
-    from ...quantizer.plan.plan import QuantPlan
+    from .....profiles.records.profile import Extreme, Profile
+    from ....plan.plan import QuantPlan
 
 
 T = TypeVar("T")
-
-EXPLAINER = OptionalModule("the explanation of a name", "quantizer.plugins.explanation.text")
 
 
 @click.command("show", cls=FileCommand)
@@ -70,9 +67,9 @@ def command(
       qprof show plan.yaml '/layer1/*'
       qprof show plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml
     """
-    from ...profiles.records.profile import Profile
-    from ...quantizer.plan.documents import read_document
-    from ...quantizer.plan.plan import QuantPlan
+    from .....profiles.records.profile import Profile
+    from ....plan.documents import read_document
+    from ....plan.plan import QuantPlan
 
     shown = read_document(file)
     if isinstance(shown, QuantPlan) and len(names) == 1 and not is_glob(names[0], shown):
@@ -94,9 +91,11 @@ def is_glob(name: str, plan: QuantPlan) -> bool:
 
 
 def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *, as_json: bool) -> None:
-    explainer = EXPLAINER.load(f"{file}: {name}")
-    explanation = explainer.explain(file, name, model, profile)
-    echo(document("explanation", 1, explanation) if as_json else explainer.explanation_text(explanation))
+    from ..explanation import explain
+    from ..text import explanation_text
+
+    explanation = explain(file, name, model, profile)
+    echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
@@ -116,8 +115,8 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
 
 def print_profile(profile: Profile, *, with_samples: bool) -> None:
     """Print a heading and a row for each tensor, on request with the samples that made its extremes."""
-    from ...profiles.records.histogram import Histogram
-    from ...profiles.records.profile import describe, is_bound, source_of
+    from .....profiles.records.histogram import Histogram
+    from .....profiles.records.profile import describe, is_bound, source_of
 
     tensors = f"{len(profile)} tensors"
     if not is_bound(profile):
@@ -165,8 +164,8 @@ def _sample_text(end: tuple[Extreme, ...]) -> str:
 
 def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
     """Print a heading, the nodes by kind with their reasons, and the parameters of each tensor."""
-    from ...profiles.records.profile import describe
-    from ...quantizer.plan.plan import Kind
+    from .....profiles.records.profile import describe
+    from ....plan.plan import Kind
 
     by = f", by {plan.tool}" if plan.tool else ""
     config = plan.config

@@ -1,0 +1,33 @@
+"""The record of limits of `diff`; imports are quick, for its help is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ....profiles.base.options import option
+
+
+@dataclass(frozen=True)
+class DriftLimits:
+    """Limits for every tensor; None for no limit. The measures: see `measures`.
+
+    They are held against the measures themselves: the elements of a sample depend on each other, so that a
+    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
+    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
+    and of enough of them that two halves of the old data keep the limits.
+
+    Attributes:
+        max_clipping: Gate: clipping rate above the baseline. In Python: a share of the elements, 0 to 1.
+        max_range_growth: Gate: range growth. In Python: a factor, at least 1.
+        max_js_distance: Gate: Jensen-Shannon distance, 0 to 1.
+        max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
+        max_drifted_parts: Gate: columns, colours and folders (classes) that are named. In Python: how
+            many are named as changed; 0 for none.
+    """
+
+    max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
+    max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
+    max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_drifted_parts: Annotated[int | None, option("Quality", metavar="N")] = None
