@@ -76,19 +76,19 @@ EXTRAS = {
 IMPORTED = {
     "onnxruntime's quantizer (QDQ, QLinear operators, dynamic, MatMulNBits)": (
         "1.31.1",
-        "nothing of a model that `quant_pre_process` prepared; else what is rounded between a product and "
+        "nothing if `quant_pre_process` prepared the model; else roundings between a product and "
         "the scales that are folded into it",
     ),
-    "NNCF's ONNX backend": ("3.4.0", "what is rounded between a product and its BatchNormalization"),
+    "NNCF's ONNX backend": ("3.4.0", "roundings between a product and its BatchNormalization"),
     "AMD Quark (A8W8, S8S8, XINT8)": (
         "0.13",
         "nodes that Quark inserted, such as the Mul of XINT8; its own operators (ExtendedQuantizeLinear, "
         "MX and BFP blocks)",
     ),
-    "AIMET (`to_onnx_qdq`)": ("2.42.0", "nothing that was found"),
-    "NVIDIA Model Optimizer (int8)": ("0.47.0", "nothing that was found"),
+    "AIMET (`to_onnx_qdq`)": ("2.42.0", "we found no loss"),
+    "NVIDIA Model Optimizer (int8)": ("0.47.0", "we found no loss"),
 }
-"""Quantized models of other tools that were imported: the tool's version, and what is lost."""
+"""Other tools whose quantized models we imported: the tool's version, and the losses."""
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -165,38 +165,43 @@ def limits() -> str:
     rows = (
         (
             "probabilities, scores, logits of classes",
-            "the share of the probability that moves",
+            "the fraction of the probability that moves",
             percent(MOST_MOVED),
             planned["decision"],
         ),
         ("index of the largest score", "answers that change", percent(MOST_MOVED), planned["decision"]),
         (
             "embedding",
-            "noise of the cosines between rows, over what varies in them",
+            "noise of the cosines between rows, divided by their variation",
             percent(MOST_COSINE_NOISE),
             planned["embedding"],
         ),
         (
             "values: numbers of a regression",
-            "the typical error of a column, over what varies in it, or relative to each value behind an "
+            "the typical error of a column, divided by its variation, or relative to each value after an "
             "exponential, a power of a constant, a quotient",
             columns(TOLERANCE),
             planned["values"],
         ),
         (
-            "values at each place of a map or position of a sequence; vectors of many alike columns",
+            "values at each place of a map or position of a sequence; vectors of many similar columns",
             "the same",
             columns(PLACES_TOLERANCE),
             planned["values"],
         ),
-        ("signal: pictures, sound", "noise, over what varies", f"{signal:.0f} dB", planned["signal"]),
-        ("drawn at random, or of a length of its own", "nothing", "no grade", planned["values"]),
+        (
+            "signal: pictures, sound",
+            "noise, divided by the signal's variation",
+            f"{signal:.0f} dB",
+            planned["signal"],
+        ),
+        ("drawn at random, or with a variable length", "nothing", "no grade", planned["values"]),
     )
-    return table(("output", "what is measured", "good up to", "planned with"), rows)
+    return table(("output", "measure", "good up to", "planned with"), rows)
 
 
 EVALUATE = "evaluate, card, quantize --data, report"
-BY_METRIC = "or the unit of the metric; of a function of one's own, that of what it returns"
+BY_METRIC = "or the unit of the metric; for your own function, the unit of its result"
 GATES = {
     "min_sqnr": (EVALUATE, "the worst float output, of all samples together", ""),
     "max_drop": (
@@ -204,7 +209,7 @@ GATES = {
         "the upper end of the 95 % interval of the score's drop",
         f"percentage points, {BY_METRIC}",
     ),
-    "min_score": (EVALUATE, "the score, where the truth fits", f"%, {BY_METRIC}"),
+    "min_score": (EVALUATE, "the score, if the labels fit", f"%, {BY_METRIC}"),
     "min_speedup": (f"{EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", ""),
     "max_size": (EVALUATE, "the file", ""),
     "max_drifted_parts": ("diff", "columns, colours and folders that changed", ""),
@@ -221,7 +226,7 @@ def gates() -> str:
         commands, figure, told = GATES.get(name, ("diff", "the worst tensor", ""))
         end = "at least" if name.startswith("min_") else "at most"
         rows.append((f"`--{name.replace('_', '-')}`", commands, f"{end}: {figure}", told or unit))
-    return table(("gate", "of", "at least, or at most", "unit"), rows)
+    return table(("gate", "commands", "limit", "unit"), rows)
 
 
 def metrics() -> str:
@@ -234,7 +239,7 @@ def metrics() -> str:
         ]
         title = f"{kind.title}{better}"
         rows.append((f"`{kind.name}`", title, kind.truth, kind.without_truth or "-", ", ".join(options)))
-    return table(("`--metric`", "what", "`--labels`", "without labels", "options"), rows)
+    return table(("`--metric`", "score", "`--labels`", "without labels", "options"), rows)
 
 
 def commands() -> str:
@@ -277,10 +282,10 @@ def options() -> str:
     return "\n\n".join(
         (
             "## Options",
-            table(("option", "what it is", "of"), rows),
+            table(("option", "meaning", "commands"), rows),
             "## Given by --set",
             table(
-                ("KEY of --set", "what it is"),
+                ("KEY of --set", "meaning"),
                 ((f"`{name}`", text) for name, text in {**without, **dict(sorted(rare.items()))}.items()),
             ),
         )
@@ -314,7 +319,7 @@ def targets() -> str:
             ("forms", _joined(target.forms)),
             ("zero points", target.zero_points),
             ("bias", target.bias),
-            ("table of measured times", "yes" if target.costs else "none: plans follow the rules alone"),
+            ("table of measured times", "yes" if target.costs else "none: plans follow fixed rules"),
         ]
         by: dict[str, list[str]] = defaultdict(list)
         for operator, kernels in target.operators.items():
@@ -352,7 +357,7 @@ def targets() -> str:
             f"**{known.title}**: {known.runtime}, {known.date}.",
             table(("", ""), facts),
         ]
-    head = ("target", "what it is", "", "activations", "weights", "schema")
+    head = ("target", "runtime", "evidence", "activations", "weights", "schema")
     return "\n\n".join((table(head, rows), *parts))
 
 
@@ -425,7 +430,7 @@ def exchange() -> str:
         how, _, version = entry.evidence.partition(": ")
         reading = entry.lost_reading
         if reading and entry.holds == "ranges":
-            reading = f"the file holds {reading}"
+            reading = f"the file contains {reading}"
         lost = [f"*{way}*: {text}" for way, text in (("in", reading), ("out", entry.lost_writing)) if text]
         rows.append((f"`{name}`: {entry.title}", into, out, f"**{how}**: {version}", "<br>".join(lost)))
     rows.append(("**Quantized models of other tools**", "", "", "", ""))
@@ -445,12 +450,10 @@ def exchange() -> str:
                 "plan of any of these",
                 f"model, forms {_joined(target.forms)}",
                 f"**{known.title}**: {known.runtime}, {known.date}",
-                f"what has no kernel stays float; types {types}; {zero}",
+                f"nodes without a kernel stay float; types {types}; {zero}",
             )
         )
-    return table(
-        ("format or runtime", "in", "out", "run or by rule, version", "what is held and what is lost"), rows
-    )
+    return table(("format or runtime", "in", "out", "run or by rule, version", "contents and losses"), rows)
 
 
 def names() -> str:
@@ -595,7 +598,7 @@ def operators() -> str:
     return "\n\n".join(
         (
             table(("operator", "output", "activations", "weight", "bias", "look-up table"), facts),
-            "## What becomes of it on each target",
+            "## On each target",
             table(("operator", *references), on_targets),
             "## Taken apart first",
             "\n".join(taken_apart_text(TAKEN_APART)),
