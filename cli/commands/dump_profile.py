@@ -15,7 +15,6 @@ from ..options import (
     FiniteNumber,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
@@ -43,7 +42,7 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
     "dump-profile",
     cls=GroupedCommand,
     everyday=(
-        *("output", "data", "preprocess", "limit", "threads", "checkpoint", "tensors"),
+        *("output", "data", "preprocess", "limit", "threads", "tensors"),
         *("channels", "provider", "format", "as_json"),
     ),
 )
@@ -94,7 +93,7 @@ def command(
     data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
     the share --max-non-finite ends with exit code 1, the profile written.
-    Threads, clusters and interruptions do not change a byte of the profile. What is printed ends with
+    Threads and clusters do not change a byte of the profile. What is printed ends with
     a line for each input, and with hints where the data look wrong.
 
     \b
@@ -113,8 +112,6 @@ def command(
         sentence = "the observers count in numpy, five times slower: the compiled kernels were not built"
         remedy = "install qprof-onnx where a C compiler is present"
         tell_findings([Finding(Code.NUMPY_OBSERVERS, sentence, remedy=remedy)])
-    if "every" in given_options(options) and not options.get("checkpoint"):
-        raise click.UsageError("--every is for --checkpoint; give that too, or leave it out.")
     samples = samples_of(data, None, options.pop("preprocess"))
     settings = record_of(RunSettings(), options)
     with Stages() as stage:

@@ -1,4 +1,4 @@
-"""Calibration runs: threads, processes, clusters, checkpoints.
+"""Calibration runs: threads, processes, clusters.
 
 Enters: a prepared model and samples.
 Leaves: `Profile`.

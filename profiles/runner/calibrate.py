@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
 
 import onnx_ir as ir
-import onnxruntime as ort
 
 from ..base.errors import DataError
 from ..base.seconds import clocked
-from ..base.tool import Progress, tool_name
+from ..base.tool import Progress
 from ..instrumentation.input_facts import input_facts
 from ..instrumentation.observations import Observation
 from ..instrumentation.subgraphs import declared_shape
@@ -26,7 +23,6 @@ from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
-from .checkpoint import RunProgress, SampleDigests, load_progress, save_progress
 from .sample_pass import (
     ProfilingModel,
     SamplePass,
@@ -79,105 +75,49 @@ def profile_samples(
     smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
-    settings, total = model.settings, samples.total
-    started_or_written = time.monotonic()
-
-    # What an earlier run counted before it was killed.
-    checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
-    run = {
-        "model": {"structure": model_id.structure, "weights": model_id.weights, "opset": model_id.opset},
-        "data": samples.place or samples.source,
-        "samples": total,
-        "tensors": [o.name for o in model.read_observations],
-        "limit": settings.limit,
-        "channels": [[o.name, o.axis] for o in model.read_observations if o.axis is not None],
-        "by_row": settings.by_row,
-        "provider": settings.provider,
-        "onnxruntime": ort.__version__,
-        "tool": tool_name(),
-    }
-    earlier = RunProgress() if checkpoint is None else load_progress(checkpoint, run)
-    statistics, data, runs = Statistics(), DataId(), 0
-    folders = Counter[str]()
-    if earlier.profile is not None:
-        data, runs, inputs = earlier.profile.data, earlier.profile.runs, earlier.profile.inputs
-        folders.update(earlier.profile.folders)
-        tensors = {name: record.tensor for name, record in inputs.items()} | dict(earlier.profile)
-        statistics = Statistics(
-            # Of a tensor of which no array came the checkpoint has an empty profile.
-            {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count},
-            {name: record.sizes for name, record in inputs.items()},
-            earlier.profile.non_finite,
-        )
-    digests = SampleDigests(checkpoint, earlier.digests)
-
-    def profile_of(counted: Statistics, observations: Iterable[Observation]) -> Profile:
-        tensors, inputs = _tensors_and_inputs(model, counted, observations, samples)
-        return Profile(
-            model_id,
-            data,
-            tensors,
-            tool=profiled_by(settings.provider),
-            non_finite=counted.non_finite,
-            runs=runs,
-            inputs=inputs,
-            folders=dict(sorted(folders.items())),
-        )
-
-    # The checkpoint holds so many samples: they are read and compared, not run.
-    counted_before, done = earlier.samples, 0
-
-    def is_checkpoint_due() -> bool:
-        return (
-            checkpoint is not None
-            and done >= counted_before
-            and time.monotonic() - started_or_written >= settings.every
-        )
-
     # All samples run, several at a time, and the observers count.
+    data, runs, folders = DataId(), 0, Counter[str]()
     observations = model.read_observations
     outputs = [o.source for o in observations if o.source is not None]
     sample_pass = SamplePass(model, session_for(model.graph, outputs), observations)
-    work = partial(_count_sample, sample_pass, model, counted_before, smallest)
+    work = partial(_count_sample, sample_pass, model, smallest)
     # Unlike `enumerate`, `map` keeps no sample after it was yielded.
     numbered = map(lambda *pair: pair, count(), samples)
-    for counted, is_idle in map_in_threads(work, numbered, settings.samples_at_once, is_checkpoint_due):
-        name, identity, model_runs = counted
-        digests.note(done, name, identity)
-        if done >= counted_before:
-            data, runs = data.merged(identity), runs + model_runs
-            folder = name.rpartition("/")[0]
-            folders.update({folder: identity.samples} if folder else {})
-        done += 1
+    results = map_in_threads(work, numbered, model.settings.samples_at_once)
+    for done, (name, identity, model_runs) in enumerate(results, 1):
+        data, runs = data.merged(identity), runs + model_runs
+        folder = name.rpartition("/")[0]
+        folders.update({folder: identity.samples} if folder else {})
         if progress is not None:
-            progress(done, total)
-        if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
-            read_tensors = (o for o in observations if not o.input_only)
-            profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
-            save_progress(checkpoint, run, RunProgress(done, profile, bytes(digests)))
-            started_or_written = time.monotonic()
-    digests.check_end(done)
-    statistics = statistics.merged(sample_pass.statistics())
-
+            progress(done, samples.total)
     if data.samples == 0:
         raise NoSamplesError(f"{samples.source}: there are no samples; give at least one")
-    names = settings.names
+
+    statistics, names = sample_pass.statistics(), model.settings.names
     wanted = (o for o in model.observations if not o.input_only and (names is None or o.name in names))
-    return profile_of(statistics, wanted)
+    tensors, inputs = _tensors_and_inputs(model, statistics, wanted, samples)
+    return Profile(
+        model_id,
+        data,
+        tensors,
+        tool=profiled_by(model.settings.provider),
+        non_finite=statistics.non_finite,
+        runs=runs,
+        inputs=inputs,
+        folders=dict(sorted(folders.items())),
+    )
 
 
 def _count_sample(
     sample_pass: SamplePass,
     model: ProfilingModel,
-    counted_before: int,
     smallest: SmallestSamples | None,
     numbered: tuple[int, Sample],
 ) -> tuple[str, DataId, int]:
-    """Count a sample that the checkpoint has not; return name, identity and number of runs."""
+    """Count a sample; return name, identity and number of runs."""
     number, sample = numbered
     digests = model.digests_of(sample)
-    if number >= counted_before:
-        sample_pass.count(sample, digests)
+    sample_pass.count(sample, digests)
     if smallest is not None:
         smallest.note(number, sample, digests)
     return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1

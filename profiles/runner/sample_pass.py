@@ -44,26 +44,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def map_in_threads(
-    work: Callable[[Item], Result], items: Iterable[Item], threads: int, pause: Callable[[], bool]
-) -> Iterator[tuple[Result, bool]]:
-    """Yield the results of several samples at a time, in order, each with whether no work is under way.
-
-    While `pause` is true no work begins until none is under way. The first in order of several errors is
-    raised.
-    """
+def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield the results of several samples at a time, in order; the first of several errors is raised."""
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
         for item in items:
             pending.append(pool.submit(work, item))
             del item  # a sample can be large: none is kept while the next one is read
-            while pending and (len(pending) > threads or pause()):
-                result = pending.popleft().result()
-                yield result, not pending
+            if len(pending) > threads:
+                yield pending.popleft().result()
         while pending:
-            result = pending.popleft().result()
-            yield result, not pending
+            yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -39,9 +39,6 @@ class RunSettings:
         provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
             Python: in full or short. The bytes of a profile are promised for the CPU alone.
         threads: Samples that run at the same time; 0 for one per core.
-        checkpoint: Keep progress in this file; the same command resumes after a kill. In Python: it is
-            removed when the profile is written.
-        every: Time between two writes of the checkpoint.
         scheduler: Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.
         custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
     """
@@ -55,8 +52,6 @@ class RunSettings:
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
     provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
     threads: Annotated[int, option("Speed", metavar="N", least=0)] = 0
-    checkpoint: Annotated[str | Path | None, option("Files", metavar="FILE", takes="new file")] = None
-    every: Annotated[float, option("Files", metavar="SECONDS", least=0)] = 30.0
     scheduler: Annotated[str | None, option("Speed", metavar="ADDRESS")] = None
     custom_ops: Sequence[str | Path] = ()
 
@@ -95,15 +90,9 @@ class RunSettings:
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
         for name, number, remedy in (
-            ("every", self.every, "give a number of seconds"),
             ("keep_samples", self.keep_samples, "0 keeps none beside the profile"),
             ("threads", self.threads, "0 takes all cores"),
         ):
             if number < 0:
                 raise ConfigError(f"{name} {number:g}: must not be negative; {remedy}")
-        if self.checkpoint is not None and self.scheduler is not None:
-            raise ConfigError(
-                "checkpoint: works with one process only; shards of lost workers are run again without it: "
-                "leave out the checkpoint, or the scheduler"
-            )
         return replace(self, provider=check_provider(self.provider))

@@ -30,7 +30,6 @@ from .storage import (
     is_file,
     is_folder,
     joined,
-    place_of,
     shown_location,
 )
 from .values import (
@@ -285,7 +284,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """Return the samples of a folder of arrays, or of one file of them; how rows are taken is a finding."""
     recipe = recipe_of(preprocessing, ArrayRecipe)
     specs, files = tuple(inputs), _sample_files(source)
-    place, shown = place_of(source), shown_location(source)
+    shown = shown_location(source)
     headers = _headers_if_whole(files[0], specs)
     content = _content_of(headers, specs)
     held = ", ".join(
@@ -312,7 +311,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         size = fixed_batch(specs) if content is Content.ROWS else 1
         each = "each row is a sample" if size == 1 else f"{size} rows are a sample, as the model takes them"
         samples = Samples(
-            shown, total, iterate, place, (Finding(Code.READING_ASSUMED, f"{named}: {each}", shown),)
+            shown, total, iterate, True, (Finding(Code.READING_ASSUMED, f"{named}: {each}", shown),)
         )
         return in_batches(samples, specs) if size > 1 else samples
     findings: tuple[Finding, ...] = ()
@@ -325,7 +324,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         )
         remedy = "if its rows are samples, give a recipe with reader: array, rows: split"
         findings = (Finding(Code.READING_ASSUMED, sentence, shown, remedy=remedy),)
-    return Samples(shown, len(files), lambda part: (_read(f, specs) for f in files[part]), place, findings)
+    return Samples(shown, len(files), lambda part: (_read(f, specs) for f in files[part]), True, findings)
 
 
 def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:

@@ -25,7 +25,7 @@ from .constants import Constants, constant_arrays
 from .picture_files import image_and_other_files, image_files, small_picture
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 from .states import values_advice
-from .storage import DataFile, place_of, shown_location
+from .storage import DataFile, shown_location
 from .values import Box, InputSpec, Original, OriginalPicture, Sample, Samples, shape_text, type_text
 
 if TYPE_CHECKING:
@@ -638,5 +638,5 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         sentence += f"; {others} other {'file' if others == 1 else 'files'} passed over"
     assumed = Finding(Code.READING_ASSUMED, sentence, shown)
     parts = {encoder.spec.name: PARTS[encoder.color]} if encoder.color in PARTS else {}
-    samples = Samples(shown, len(files), iterate, place_of(source), (assumed,), parts=parts)
+    samples = Samples(shown, len(files), iterate, True, (assumed,), parts=parts)
     return in_batches(samples, inputs) if encoder.has_batch else samples

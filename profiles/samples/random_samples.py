@@ -88,7 +88,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     sentence = (
         f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
     )
-    return Samples(source, total, iterate, source, (Finding(Code.RANDOM_DATA, sentence, source),))
+    return Samples(source, total, iterate, True, (Finding(Code.RANDOM_DATA, sentence, source),))
 
 
 def random_array(

@@ -40,7 +40,7 @@ from .picture_files import small_picture
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_called, reader_of
 from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
-from .storage import place_of, shown_location
+from .storage import shown_location
 from .values import (
     InputSpec,
     Original,
@@ -436,4 +436,4 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
             original = Original(text=value) if isinstance(value, str) else Original(picture=small(item))
             yield Sample(name, arrays, originals=(original,))
 
-    return Samples(shown_location(source), len(items), iterate, place_of(source))
+    return Samples(shown_location(source), len(items), iterate, is_seekable=True)

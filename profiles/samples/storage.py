@@ -119,11 +119,6 @@ def shown_location(location: str) -> str:
     return shown_url(location) if is_url(location) else local_path(location)
 
 
-def place_of(source: str) -> str:
-    """Return the identity of the place of data: an absolute path without links, or a URL."""
-    return shown_url(source) if is_url(source) else os.path.realpath(local_path(source))
-
-
 def is_folder(source: str) -> bool:
     """Return whether a source is a folder, of this machine or of a store."""
     if is_url(source):

@@ -99,7 +99,7 @@ class Samples:
     source: str
     total: int | None  # None if only iterating tells
     iterate: Callable[[slice], Iterator[Sample]]  # a fresh iterator; other files are not read
-    place: str = ""  # absolute path of a folder, without links
+    is_seekable: bool = False  # whether one sample is read without those before
     findings: tuple[Finding, ...] = ()
     # outputs of the step before, by the inputs that take them
     state: Mapping[str, str] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Samples:
             return  # an iterator can be read only once: for nothing it is not
         if self.pick is not None:
             yield from zip(positions, self.pick(frozenset(positions)), strict=False)
-        elif self.place and self.total is not None:
+        elif self.is_seekable and self.total is not None:
             yield from ((at, sample) for at in positions for sample in self.iterate(slice(at, at + 1)))
         else:
             among, last = frozenset(positions), max(positions)

@@ -25,7 +25,6 @@ from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
-from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import load_custom_operators
 from ...profiles.runtime.states import model_samples
@@ -87,7 +86,7 @@ def profile(
     """
     settings = with_keywords("profile", run or RunSettings(), keywords)
     samples = samples_of(data, transform, preprocess, keep=False)
-    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
+    check_outputs([output], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with opened(model) as file:
         return profile_model(file, samples, output, settings, stage=stages(asked_for(progress)))
 
@@ -103,8 +102,7 @@ def profile_model(
 ) -> Profile:
     """Run a model on samples and return the profile of the prepared model."""
     settings = (run or RunSettings()).checked()
-    read = FilesRead((model,), tuple(settings.custom_ops), (data,))
-    check_outputs([output, settings.checkpoint], read)
+    check_outputs([output], FilesRead((model,), tuple(settings.custom_ops), (data,)))
     if output is not None and format == "qprof":
         check_samples_place(output)
     load_custom_operators(*settings.custom_ops)
@@ -146,8 +144,6 @@ def profile_model(
 
             content = WRITING.load(f"format '{format}'").file_content(profile, network, format)
             write_atomically(output, content)
-    if settings.checkpoint is not None:
-        remove_progress(Path(settings.checkpoint))
     return profile
 
 

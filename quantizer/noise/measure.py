@@ -543,7 +543,7 @@ def measure_noise(
             return runs.measured(sample, digest)
 
         # A thread of its own would have memory of its own, which nothing else uses again.
-        in_threads = (noise for noise, _ in map_in_threads(work, samples, threads, lambda: False))
+        in_threads = map_in_threads(work, samples, threads)
         noises = map(work, samples) if threads == 1 else in_threads
         return tuple(sorted(noises, key=lambda sample: sample.digest))
 

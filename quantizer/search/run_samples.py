@@ -62,7 +62,7 @@ def outputs_of(
         return list(runs_with_own_state(samples, state, outputs))
     if side_by_side == 1:
         return [outputs(sample) for sample in samples]
-    return [result for result, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
+    return list(map_in_threads(outputs, samples, side_by_side))
 
 
 def run_samples(

@@ -95,13 +95,10 @@ def test_an_instrumented_model_is_refused(tmp_path: Path) -> None:
     assert "i.onnx: this model is instrumented already; give the original model" in result.output
 
 
-def test_threads_and_checkpoints_do_not_change_a_byte(tmp_path: Path) -> None:
-    for number, options in enumerate(
-        [(), ("--threads", "3"), ("--checkpoint", tmp_path / "c", "--every", "0")]
-    ):
+def test_threads_do_not_change_a_byte(tmp_path: Path) -> None:
+    for number, options in enumerate([(), ("--threads", "3")]):
         assert dump_profile(MODEL, "--data", DATA, "-o", tmp_path / f"{number}", *options).exit_code == 0
-    assert len({(tmp_path / str(number)).read_bytes() for number in range(3)}) == 1
-    assert not (tmp_path / "c").exists()
+    assert len({(tmp_path / str(number)).read_bytes() for number in range(2)}) == 1
 
 
 def test_counting_in_numpy_is_said_and_changes_nothing(tmp_path: Path) -> None:

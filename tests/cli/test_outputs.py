@@ -18,7 +18,7 @@ SETTINGS = ["m.onnx", "--profile", "p.yaml", "--config", "c.yaml"]
 TUNE = ["tune", *SETTINGS, "--data", "cal", "--labels", "labels.txt", "--metric", "scores:score"]
 WEIGHTED = ("m.onnx", "m.weights")
 CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
-    (["dump-profile", "m.onnx", "--data", "cal"], ["-o", "--checkpoint"], (*WEIGHTED, "cal/00.npz")),
+    (["dump-profile", "m.onnx", "--data", "cal"], ["-o"], (*WEIGHTED, "cal/00.npz")),
     (["dump-profile", "m.onnx", "--data", "cal"], ["-o"], ("cal/new.npz", "linked.npz")),
     (["dump-profile", "m.onnx", "--data", "scores:feeds"], ["-o"], ("scores.py",)),
     (["instrument", "m.onnx"], ["-o"], WEIGHTED),

@@ -113,7 +113,6 @@ def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
 
 IDLE = [
     ("quantize --profile {profile} -o q.onnx --preprocess imagenet", "--preprocess is for --data"),
-    ("dump-profile --data {data} -o q.yaml --every 5", "--every is for --checkpoint"),
     ("report {model} -o page --labels few.txt", "report: labels is for what is measured"),
     ("report {model} -o page --limit 3", "report: limit is for what is measured"),
 ]

@@ -24,7 +24,7 @@ from ....profiles.samples.constants import Constants, checked_names, constant_ar
 from ....profiles.samples.preprocessing import RECIPE, Preprocessing, recipe_of
 from ....profiles.samples.registry import AUDIO_SUFFIXES
 from ....profiles.samples.states import values_advice
-from ....profiles.samples.storage import data_files, place_of, shown_location
+from ....profiles.samples.storage import data_files, shown_location
 from ....profiles.samples.values import InputSpec, Sample, Samples, shape_text
 
 # Recordings as one channel of float samples in -1..1.
@@ -307,5 +307,5 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     total = None if encoder.window is not None else len(files)
     rates = {encoder.spec.name: encoder.rate}
-    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings, rates=rates)
+    samples = Samples(shown_location(source), total, iterate, True, encoder.findings, rates=rates)
     return in_batches(samples, inputs) if has_batch(inputs) else samples

@@ -33,7 +33,6 @@ from ....profiles.samples.storage import (
     DataFile,
     data_files,
     is_url,
-    place_of,
     shown_location,
 )
 from ....profiles.samples.values import InputSpec, Original, Sample, Samples, type_text, with_leading_axes
@@ -608,7 +607,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
                 yield Sample(f"{row.name}[{number}]", arrays, step=number)
 
     total = rows.total if encoder.single else None
-    samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings, parts=encoder.columns)
+    samples = Samples(rows.source, total, iterate, True, encoder.findings, parts=encoder.columns)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 

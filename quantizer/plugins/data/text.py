@@ -23,7 +23,7 @@ from ....profiles.samples.constants import Constants, checked_names, constant_ar
 from ....profiles.samples.preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
 from ....profiles.samples.registry import TEXT_SUFFIXES
 from ....profiles.samples.states import values_advice
-from ....profiles.samples.storage import data_files, is_url, place_of, shown_location
+from ....profiles.samples.storage import data_files, is_url, shown_location
 from ....profiles.samples.token_inputs import OF_TARGET, Role, usual_role
 from ....profiles.samples.values import InputSpec, Original, Sample, Samples, with_leading_axes
 
@@ -417,7 +417,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             arrays = encoder.arrays(where, *texts)
             yield Sample(f"{file.name}:{number}", arrays, originals=(encoder.original("\t".join(texts)),))
 
-    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
+    samples = Samples(shown_location(source), total, iterate, True, encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 

@@ -19,7 +19,7 @@ Content = tuple[tuple[bytes, int], ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One damaged input: files that replace those of the base, edits of its texts, and the command.
+    """One damaged input: files that replace those of the base, and the command.
 
     A refusal has to name one of `names`; `check` is that of a result; `wants` is "refused" or "done"
     if only that is right; with `quotes` messages may name exceptions, since the user's own code raised them.
@@ -29,7 +29,6 @@ class Case:
     what: str
     command: tuple[str, ...]
     files: Mapping[str, Content] = field(default_factory=dict)
-    edits: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     check: str = ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from damage.base import PARAMETERS, RANGES
-from damage.cases import Base, Case, Content, Draw, Family, whole, written
+from damage.cases import Base, Case, Content, Draw, Family, whole
 from damage.damages import WORDS, of_bytes, of_json, of_onnx, of_text, sites
 
 
@@ -124,17 +123,6 @@ def _one_setting(draw: Draw) -> str:
     names = [*settings(), "runtime", "base", "sources", "target", "description"]
     name, value = draw.rng.choice(names), draw.pick(WORDS)
     return f"settings:\n  {name}: {value}\n" if name in settings() else f"{name}: {value}\n"
-
-
-def sealed(name: str, content: Content) -> Content:
-    """Return a checkpoint with the digest of its content, see `profiles/runner/checkpoint.py`; other files as
-    they are.
-    """
-    if name != "progress.qprof":
-        return content
-    head, _, body = written(content).partition(b"\n")
-    digest = hashlib.blake2b(body, digest_size=32).hexdigest()
-    return whole(head.split(b" ")[0] + b" " + digest.encode() + b"\n" + body)
 
 
 FAMILIES: Mapping[str, Family] = {family: damaged(family) for family in READ}

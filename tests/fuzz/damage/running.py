@@ -15,9 +15,8 @@ from typing import Any
 
 from processes import run_each
 
-from damage.cases import Base, Case, whole, written
+from damage.cases import Base, Case
 from damage.checks import CHECKS
-from damage.families import sealed
 from damage.judge import Ending, Listing, judged, listing
 
 MEMORY = 4 << 30
@@ -94,20 +93,12 @@ def laid_out(base: Base, case: Case, work: Path) -> None:
         with open(work / name, "wb") as file:
             for piece, times in content:
                 file.write(piece * times)
-    for name, edits in case.edits.items():
-        text = base.text(name)
-        for old, new in edits:
-            if old not in text:
-                raise ValueError(f"{name} holds no {old!r}: the case is out of date")
-            text = text.replace(old, new, 1)
-        (work / name).write_bytes(written(sealed(name, whole(text))))
 
 
 def _changed(case: Case, before: Listing, after: Listing, code: int) -> tuple[str, ...]:
     """Return the files that a command changed and may not."""
     may = {f"work/{name}" for name in case.outputs} if code in (0, 1) else set()
     may |= {name.removesuffix(".yaml") + ".samples.npz" for name in may if name.endswith(".yaml")}
-    may |= {"work/progress.qprof"} if "progress.qprof" in case.command else set()
     names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     return tuple(
         sorted(name for name in names if name not in may and not any(part in name for part in LEFT_BY_OTHERS))

@@ -128,7 +128,7 @@ def test_there_are_no_more_observers_than_threads() -> None:
         def count(one: Sample) -> None:
             work.count(one, ready.digests_of(one))
 
-        done = list(map_in_threads(count, samples() * 5, 3, lambda: False))
+        done = list(map_in_threads(count, samples() * 5, 3))
         parts = [observer.statistics() for observer in work.observers]
     assert len(done) == 50
     assert 1 <= len(parts) <= 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import storage as files
-from qprof_onnx.profiles.samples.storage import data_files, holds, is_url, place_of, shown_location
+from qprof_onnx.profiles.samples.storage import data_files, holds, is_url, shown_location
 from qprof_onnx.quantizer.plugins.data import remote_storage as remote
 
 fsspec = pytest.importorskip("fsspec", reason="of the extra test-all")
@@ -152,9 +152,7 @@ def test_what_is_secret_of_a_url_is_not_shown(location: str, shown: str) -> None
     assert shown_location(location) == shown
 
 
-def test_a_place_is_absolute_and_has_no_secrets(folder: Path) -> None:
-    assert place_of(f"file://{folder}/a/..") == str(folder)
-    assert place_of("s3://key:secret@bucket/x") == "s3://bucket/x"
+def test_an_url_is_told_from_a_path() -> None:
     assert is_url("s3://bucket")
     assert not is_url("C:\\data")
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner.settings import RunSettings
@@ -226,13 +224,6 @@ def test_a_function_is_shared_among_workers_and_the_error_of_one_is_that_of_the_
         assert shared == profile_bytes(tmp_path / "a", slow)
         with pytest.raises(DataError, match=r"[0-2]\.npz: input 'image': has type float64"):
             profile_model(MODEL, wrong, run=RunSettings(scheduler=address))
-
-
-def test_a_scheduler_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:
-    arguments = ["dump-profile", MODEL, "--data", DATA, "--scheduler", "tcp://127.0.0.1:9"]
-    result = CliRunner().invoke(main, list(map(str, [*arguments, "--checkpoint", tmp_path / "c"])))
-    assert result.exit_code == 2
-    assert "checkpoint: works with one process only" in result.output
 
 
 def await_that(condition: Any, seconds: float = 60.0) -> None:

@@ -92,17 +92,14 @@ def test_a_run_that_broke_off_is_resumed_and_gives_the_bytes_of_a_local_run(
     store: ObjectStore, folder: Path, model: Path, tmp_path: Path
 ) -> None:
     profile_model(model, str(folder), tmp_path / "here.yaml")
-    place = tmp_path / "checkpoint"
-    run = RunSettings(checkpoint=place, every=0.0, threads=1)
+    run = RunSettings(threads=1)
     store.fault = lambda name, before: "404" if name == "set/9.npz" else ""
     with pytest.raises(DataError, match=r"set/9.npz: is not there"):
         profile_model(model, URL, tmp_path / "there.yaml", run)
-    assert URL in place.read_text()
     store.fault = lambda name, before: "503" if name == "set/5.npz" and before == 0 else ""
     store.requests.clear()
     profile_model(model, URL, tmp_path / "there.yaml", run)
     assert (tmp_path / "there.yaml").read_bytes() == (tmp_path / "here.yaml").read_bytes()
-    assert not place.exists()
 
 
 def test_credentials_are_in_no_message_and_no_file(
@@ -110,13 +107,9 @@ def test_credentials_are_in_no_message_and_no_file(
 ) -> None:
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
     store.fault = lambda name, before: "404" if name == "set/3.npz" else ""
-    place = tmp_path / "checkpoint"
     with pytest.raises(DataError) as caught:
-        profile_model(
-            model, f"s3://{KEY}:{SECRET}@{BUCKET}/set", run=RunSettings(checkpoint=place, every=0.0)
-        )
-    for text in (str(caught.value), place.read_text() if place.exists() else ""):
-        assert SECRET not in text
+        profile_model(model, f"s3://{KEY}:{SECRET}@{BUCKET}/set")
+    assert SECRET not in str(caught.value)
 
 
 def test_a_folder_of_rows_in_a_store_is_streamed(store: ObjectStore, tmp_path: Path) -> None:
