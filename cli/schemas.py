@@ -22,7 +22,7 @@ from msgspec import Meta
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding
 from ..profiles.base.options import ATTRIBUTES, sentences_of
-from ..profiles.records.data_checks import InputCheck, Outlier
+from ..profiles.records.data_checks import InputCheck
 from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
@@ -123,7 +123,6 @@ class Profiling:
         tensors, samples: how many of them it has; a batch counts as its rows.
         runs: how many times the model ran: once for each sample or batch.
         inputs: what each input of the graph was given.
-        outliers: samples that hold the extremes of unusually many tensors.
         check_samples: how many samples are kept as they are, on which quantize runs a model.
         samples_file: which file holds them; null for none.
         findings: what is to be known of the data and of the run.
@@ -134,7 +133,6 @@ class Profiling:
     samples: int
     runs: int
     inputs: tuple[InputCheck, ...]
-    outliers: tuple[Outlier, ...]
     check_samples: int
     samples_file: str | None
     findings: tuple[Finding, ...]

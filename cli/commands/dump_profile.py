@@ -125,7 +125,6 @@ def command(
             "samples": profile.data.samples,
             "runs": profile.runs,
             "inputs": profile.input_checks(),
-            "outliers": profile.outliers(),
             "check_samples": len(profile.check_samples),
             "samples_file": str(samples_file(output)) if is_kept else None,
             "findings": gravest_first((*([failure] if failure else []), *profile.findings)),

@@ -1,7 +1,7 @@
 """The profile: the frozen values that a calibration run produces and everything later reads.
 
-`Profile` holds which model and data it is of (`ModelId`, `DataId`), what every tensor held (`TensorProfile`,
-with the samples of its `Extremes`), what the inputs were given (`InputProfile`), and how noise travels for a
+`Profile` holds which model and data it is of (`ModelId`, `DataId`), what every tensor held (`TensorProfile`),
+what the inputs were given (`InputProfile`), and how noise travels for a
 few samples (`SampleNoise`). Each can be merged with that of other samples, exactly.
 """
 
@@ -25,7 +25,7 @@ from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
 
 if TYPE_CHECKING:
-    from .data_checks import InputCheck, Outlier
+    from .data_checks import InputCheck
 
 Dim = Count | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
@@ -97,8 +97,6 @@ class TensorProfile:
         histogram: exact 2000-bin histogram of the finite elements; of another tool's file the equal bins
             that it holds, or none.
         channels: per-channel ranges and sums, for inputs of weighted layers; else None.
-        extremes: the samples that made minimum and maximum, and those next to them; None where that was not
-            recorded.
     """
 
     dtype: str
@@ -111,7 +109,6 @@ class TensorProfile:
     inf: Count
     histogram: Bins
     channels: Channels | None = None
-    extremes: Extremes | None = None
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -144,7 +141,7 @@ class TensorProfile:
             low, high = full.minimum, full.maximum
         else:
             low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
-        channels, extremes = None, None
+        channels = None
         if self.channels is not None and other.channels is not None:
             channels = self.channels.merged(other.channels)
         elif self.channels is not other.channels:
@@ -155,8 +152,6 @@ class TensorProfile:
                     "the same options and the same version of qprof"
                 )
             channels = self.channels or other.channels  # of an unknown rank, where no array came
-        if self.extremes is not None and other.extremes is not None:
-            extremes = self.extremes.merged(other.extremes)
         return TensorProfile(
             dtype=self.dtype,
             shape=merged_shape(self.shape, other.shape),
@@ -168,7 +163,6 @@ class TensorProfile:
             inf=self.inf + other.inf,
             histogram=self.histogram.merged(other.histogram),
             channels=channels,
-            extremes=extremes,
         )
 
 
@@ -181,52 +175,6 @@ def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
-
-
-# Extremes --------------------------------------------------------------------------------------------------
-
-# Of all samples those two are kept whose own smallest value is smallest, and those two whose own largest is
-# largest. Equal values are ordered by the digests of the samples, so that the choice does not depend on
-# order, threads, shards or passes; samples with equal data count as one. The two best of all samples are the
-# two best of those of its parts, so merging is exact, commutative and associative.
-
-KEPT_EXTREMES = 2
-"""Samples that are kept for each end of a range."""
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """The smallest, or the largest, finite value that a tensor had in one sample, whose digest has 32 digits.
-
-    Of several names for the same data it has the first in natural order.
-    """
-
-    value: float
-    digest: str
-    name: str = field(compare=False)
-
-
-@dataclass(frozen=True)
-class Extremes:
-    """The samples with the most extreme values of a tensor, up to `KEPT_EXTREMES`, the most extreme first."""
-
-    lowest: tuple[Extreme, ...] = ()
-    highest: tuple[Extreme, ...] = ()
-
-    def merged(self, other: Extremes) -> Extremes:
-        """Return the extremes of both sets of samples together."""
-        return Extremes(
-            most_extreme([*self.lowest, *other.lowest], 1.0),
-            most_extreme([*self.highest, *other.highest], -1.0),
-        )
-
-
-def most_extreme(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
-    """Return the first `KEPT_EXTREMES`, one of each digest, by value times `sign`, then by digest."""
-    by_digest: dict[str, Extreme] = {}
-    for extreme in sorted(extremes, key=lambda e: (sign * e.value, natural_key(e.name))):
-        by_digest.setdefault(extreme.digest, extreme)
-    return tuple(sorted(by_digest.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT_EXTREMES])
 
 
 # Inputs ----------------------------------------------------------------------------------------------------
@@ -442,8 +390,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         check_samples: digests of the samples that are kept beside the profile, in order.
         keep_samples: how many these were to be, at most.
         held_samples: these samples; () where they were not read, or are not there.
-        runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
-            tensors and inputs are those of runs. 0 where that is not known.
+        runs: how many times the model ran on data: once for each sample, or for each batch. 0 where
+            that is not known.
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
         folders: how many samples lay in each folder of the data, such as those of classes, by its name; {}
             where they lay in none.
@@ -468,7 +416,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings about the data: random samples, NaN and Inf, pixels that were not scaled, few
-        samples, outliers."""
+        samples."""
         from .data_checks import data_findings
         from .non_finite import non_finite_finding
 
@@ -480,12 +428,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         from .data_checks import check_input
 
         return tuple(check_input(name, record) for name, record in self.inputs.items())
-
-    def outliers(self) -> tuple[Outlier, ...]:
-        """Return the samples that hold the extremes of unusually many tensors, the worst first."""
-        from .data_checks import outliers
-
-        return outliers(self, self.runs)
 
     def __getitem__(self, name: str) -> TensorProfile:
         return self.tensors[name]
@@ -532,7 +474,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             "inputs": to_jsonable(self.input_checks()),
             "findings": to_jsonable(self.findings),
             "outputs": to_jsonable(self.outputs),
-            "outliers": to_jsonable(self.outliers()),
             "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
         }
 

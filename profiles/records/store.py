@@ -14,7 +14,6 @@ Keys are the fields of the records (`Profile`, `ModelId`, `DataId`, `TensorProfi
   `"2*64"`. A text that begins with `float32` has the shortest decimals of numbers that float32 holds. An
   array of two dimensions is a list of such texts.
 * Bins are told apart by their fields; null stands where only the range is known.
-* A sample that made an extreme is one text: the value, the digest of the sample and its name.
 * The tensor of an input that is under `tensors` already is not written again.
 * Check samples are listed by their digests; they are in a file of their own (`check_samples`).
 
@@ -45,9 +44,6 @@ from .check_samples import check_samples_place, read_samples_file, samples_conte
 from .histogram import BINS, UNKNOWN_BINS, Bins, EqualBins, Histogram, exact_sum
 from .profile import (
     FLOAT_DTYPES,
-    KEPT_EXTREMES,
-    Extreme,
-    Extremes,
     ModelId,
     Profile,
     TensorProfile,
@@ -56,8 +52,6 @@ from .profile import (
 FORMAT = "qprof-profile/1"
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 NOT_IN_FILE = ("non_finite", "held_samples", "noise")
-NOT_READ = ("noise", "noise_samples")
-"""Keys of profiles of before: noise is measured on the check samples."""
 
 
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
@@ -125,8 +119,7 @@ def loads(document: str, source: str = "profile") -> Profile:
     """Return the profile that a text describes; `source` names it in errors. See `load_profile`."""
     try:
         top = parse_file(document, FORMAT, "give a profile written by 'qprof dump-profile'")
-        for key in ("format", *NOT_READ):
-            top.pop(key, None)
+        del top["format"]
         tensors, inputs = (
             read_value(top.get(key, {}), dict[str, object], key) for key in ("tensors", "inputs")
         )
@@ -197,7 +190,6 @@ MAX_NUMBERS = 1 << 22
 # The possessive quantifiers keep the time linear in the length of a text that does not match.
 _NATURAL = re.compile("(?:(?:0[*][1-9][0-9]{0,8}+|[0-9]{1,18}+)(?: |$))*+")
 _NUMBER = {np.int64: "[-+]?[0-9]{1,20}", np.float64: r"[-+]?[0-9]+(?:[.][0-9]*)?(?:e[-+]?[0-9]{1,3})?"}
-_EXTREME = re.compile(f"(?P<value>{_NUMBER[np.float64]}) (?P<digest>[0-9a-f]{{32}}) (?P<name>.*)", re.DOTALL)
 
 
 def _read_array(value: Any, where: str, dtype: type[np.int64] | type[np.float64]) -> npt.NDArray[Any]:
@@ -252,23 +244,14 @@ def _read_bins(value: Any, where: str) -> Bins:
     return bins
 
 
-def _read_extreme(value: Any, where: str) -> Extreme:
-    text = str(read_value(value, str, where))
-    if not (found := _EXTREME.fullmatch(text)):
-        raise MalformedError(f"{where}: '{text[:40]}' is not a value, 32 hexadecimal digits and a name")
-    return Extreme(float(found["value"]), found["digest"], found["name"])
-
-
 _ENCODERS: Encoders = {
     np.ndarray: _numbers_text,
     EqualBins: lambda bins: None if bins == UNKNOWN_BINS else plain_value(vars(bins), _ENCODERS),
-    Extreme: lambda extreme: f"{extreme.value!r} {extreme.digest} {extreme.name}",
 }
 _DECODERS: Decoders = {
     Integers: partial(_read_array, dtype=np.int64),
     Floats: partial(_read_array, dtype=np.float64),
     Bins: _read_bins,
-    Extreme: _read_extreme,
 }
 
 # Consistency, checked before writing and after reading -----------------------------------------------------
@@ -318,8 +301,6 @@ def _faults_of(tensor: TensorProfile) -> Iterator[str]:
         yield "the histogram is outside minimum .. maximum: equal bins must have the same range"
     if (channels := tensor.channels) is not None:
         yield from (f"channels: {wrong}" for wrong in _faults_of_channels(tensor, channels))
-    if (extremes := tensor.extremes) is not None:
-        yield from (f"extremes: {wrong}" for wrong in _faults_of_extremes(tensor, extremes))
 
 
 def _faults_of_channels(tensor: TensorProfile, channels: Channels) -> Iterator[str]:
@@ -338,15 +319,3 @@ def _faults_of_channels(tensor: TensorProfile, channels: Channels) -> Iterator[s
         ends = float(channels.minimum[full].min()), float(channels.maximum[full].max())
         if ends != (tensor.minimum, tensor.maximum):
             yield f"their ranges span {ends[0]} .. {ends[1]}, not minimum .. maximum"
-
-
-def _faults_of_extremes(tensor: TensorProfile, extremes: Extremes) -> Iterator[str]:
-    if bool(extremes.lowest) != bool(extremes.highest):
-        yield "one end has samples and the other has none"
-    for name, end, sign in (("lowest", extremes.lowest, 1.0), ("highest", extremes.highest, -1.0)):
-        order = [(sign * e.value, e.digest) for e in end]
-        if len(end) > KEPT_EXTREMES or order != sorted(order) or len({e.digest for e in end}) < len(end):
-            yield f"{name} is not up to {KEPT_EXTREMES} different samples in order"
-    ends = [end[0].value for end in (extremes.lowest, extremes.highest) if end]
-    if ends != ([tensor.minimum, tensor.maximum] if tensor.count else []):
-        yield "are not of minimum and maximum"

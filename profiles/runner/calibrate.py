@@ -17,7 +17,7 @@ from ..instrumentation.input_facts import input_facts
 from ..instrumentation.observations import Observation
 from ..instrumentation.subgraphs import declared_shape
 from ..records.histogram import Histogram
-from ..records.profile import DataId, Extremes, InputProfile, ModelId, Profile, TensorProfile
+from ..records.profile import DataId, InputProfile, ModelId, Profile, TensorProfile
 from ..runtime.providers import profiled_by
 from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
@@ -117,7 +117,7 @@ def _count_sample(
     """Count a sample; return name, identity and number of runs."""
     number, sample = numbered
     digests = model.digests_of(sample)
-    sample_pass.count(sample, digests)
+    sample_pass.count(sample)
     if smallest is not None:
         smallest.note(number, sample, digests)
     return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1
@@ -135,7 +135,7 @@ def _tensors_and_inputs(
         read = by_name[observation.same_as or observation.name]
         profile = statistics.tensors.get(read.name)
         if profile is None:  # no array came
-            profile = replace(tensor_observer(read).profile(), extremes=Extremes())
+            profile = tensor_observer(read).profile()
         channels = profile.channels
         if observation.same_as is not None and channels is not None:
             channels = None if observation.axis is None else replace(channels, axis=observation.axis)
@@ -155,8 +155,7 @@ def _tensors_and_inputs(
             dims = spec.shape
             shape = None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
             dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
-            empty = Histogram.empty()
-            tensor = TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, empty, extremes=Extremes())
+            tensor = TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, Histogram.empty())
         inputs[spec.name] = InputProfile(
             tensor,
             statistics.sizes.get(spec.name),

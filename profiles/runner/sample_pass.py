@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,8 +22,7 @@ from ..instrumentation.observations import Observation, observations
 from ..instrumentation.subgraphs import declared_shape, dtype_name
 from ..instrumentation.tensor_outputs import with_outputs
 from ..observers.channel_counter import ArraySlice, accumulate_channels
-from ..observers.extreme_tracker import ExtremeTracker
-from ..observers.histogram_counter import count_histograms, empty_ranges
+from ..observers.histogram_counter import count_histograms
 from ..observers.tensor_observer import TensorObserver
 from ..records.profile import (
     FirstNonFinite,
@@ -36,7 +35,7 @@ from ..records.profile import (
 )
 from ..runtime.providers import load_custom_operators
 from ..runtime.session import OptimisedGraph, Output, block_channels, optimised, run_sample
-from ..samples.samples import DIGESTS, fixed_shapes, input_specs, rows_of, sample_digests
+from ..samples.samples import fixed_shapes, input_specs, rows_of, sample_digests
 from ..samples.values import InputSpec, Sample
 from .settings import RunSettings
 
@@ -141,17 +140,16 @@ class SamplePass:
         self.observers: list[SampleObserver] = []
         self._idle: list[SampleObserver] = []
 
-    def count(self, sample: Sample, digests: Sequence[int]) -> None:
-        """Run one sample, or its rows, whose digests are given, and count the observed tensors."""
+    def count(self, sample: Sample) -> None:
+        """Run one sample, or its rows, and count the observed tensors."""
         try:
             observer = self._idle.pop()
         except IndexError:
             observer = SampleObserver(self._model, self._observations)
             self.observers.append(observer)
-        run_digests = digests if self._model.settings.by_row else [sum(digests) % DIGESTS]
-        for run, digest in zip(self._model.runs_of(sample), run_digests, strict=True):
+        for run in self._model.runs_of(sample):
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
-            observer.add(run, digest, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
+            observer.add(run, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
@@ -207,47 +205,39 @@ class SampleObserver:
         ]
         self._observers = [tensor_observer(o) for o in self._main]
         self._inner_observers = [tensor_observer(o) for o in self._inner]
-        self._extremes = ExtremeTracker(len(observations))
         self._plans: dict[Shapes, CountingPlan] = {}
         self._position = {o.name: number for number, o in enumerate(model.observations)}
         self._sizes: dict[str, Sizes | None] = {}
         self._non_finite_samples: set[str] = set()
         self._first_non_finite: FirstNonFinite | None = None
 
-    def add(self, sample: Sample, digest: int, outputs: Mapping[str, Output]) -> None:
+    def add(self, sample: Sample, outputs: Mapping[str, Output]) -> None:
         """Count the arrays of one sample; `outputs` are contiguous and not copied."""
         observers = self._observers
         arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
         plan = self._plans.get(shapes) or self._counting_plan(sample.name, shapes)
-        ranges = empty_ranges(len(self._main) + len(self._inner))  # of each tensor in this sample
 
         # Tensors of the main graph: the small arrays in one call and their channels in one, then the large.
         non_finite: dict[int, tuple[int, int]] = {}  # numbers of NaN and Inf, where there may be any
         small = [arrays[i] for i in plan.small]
-        small_ranges = empty_ranges(len(small))
-        for remainder in count_histograms(small, [observers[i].bins for i in plan.small], small_ranges):
+        for remainder in count_histograms(small, [observers[i].bins for i in plan.small]):
             number = plan.small[remainder.number]
             non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
-        ranges[plan.small] = small_ranges
         accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
         for number in plan.large:
-            non_finite[number] = observers[number].count(
-                arrays[number], self._blocks[number], ranges[number : number + 1]
-            )
+            non_finite[number] = observers[number].count(arrays[number], self._blocks[number])
         for number in sorted(non_finite):
             self._note_non_finite(sample.name, self._main[number], non_finite[number], arrays[number].size)
 
         # Tensors of subgraphs: an array for each time that the subgraph ran.
-        inner = zip(self._inner, self._inner_observers, strict=True)
-        for number, (observation, observer) in enumerate(inner, len(self._main)):
+        for observation, observer in zip(self._inner, self._inner_observers, strict=True):
             for array in _iterations(outputs[self._values[observation.name]], observation):
                 _check_channels(sample.name, observation, array.shape, observer.channels)
                 # The subgraph may not run at all, so record the declared shape, not the observed one.
-                counts = observer.add(array, declared_shape(observation.shape), ranges[number : number + 1])
+                counts = observer.add(array, declared_shape(observation.shape))
                 self._note_non_finite(sample.name, observation, counts, array.size)
 
-        self._extremes.note(sample.name, digest, ranges)
         sizes: dict[str, Sizes | None] = {
             name: sizes_of(array.shape) for name, array in sample.arrays.items()
         }
@@ -293,15 +283,10 @@ class SampleObserver:
 
     def statistics(self) -> Statistics:
         """Return the counts so far."""
-        counted_tensors = zip(
-            self._main + self._inner,
-            self._observers + self._inner_observers,
-            self._extremes.extremes(),
-            strict=True,
-        )
+        counted_tensors = zip(self._main + self._inner, self._observers + self._inner_observers, strict=True)
         tensors = {
-            observation.name: replace(observer.profile(), extremes=extremes)
-            for observation, observer, extremes in counted_tensors
+            observation.name: observer.profile()
+            for observation, observer in counted_tensors
             if observer.has_shape
         }
         non_finite = NonFinite(frozenset(self._non_finite_samples), self._first_non_finite)

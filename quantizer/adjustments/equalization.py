@@ -508,4 +508,4 @@ def _bounded(tensor: TensorProfile, scales: Floats) -> TensorProfile:
     least = float(scales.min())
     low, high = min(tensor.minimum, 0.0) / least, max(tensor.maximum, 0.0) / least
     histogram = EqualBins(low, high, np.array([float(tensor.count)]))
-    return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None, extremes=None)
+    return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None)

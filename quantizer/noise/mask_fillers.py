@@ -270,7 +270,6 @@ def _set_apart(tensor: TensorProfile) -> TensorProfile:
         inf=tensor.inf + tensor.count - int(kept),
         histogram=bins,
         channels=None,
-        extremes=None,
     )
 
 

@@ -293,7 +293,7 @@ def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -
         histogram = EqualBins(low, high, counts * (tensor.count / total))
     else:
         histogram = EqualBins(low, high, np.array([float(tensor.count)]))
-    return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None, extremes=None)
+    return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None)
 
 
 def _rebinned(channels: ChannelDensity, scale: float, mass: Floats, edges: Floats) -> Floats:

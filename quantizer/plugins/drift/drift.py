@@ -225,7 +225,6 @@ def compare_profiles(
                 *of_pair,
                 *_of_tensors(drift),
                 *_of_parts(parts),
-                *_of_samples(before, after),
             ]
         ),
     )
@@ -263,19 +262,6 @@ def _of_tensors(drift: Drift) -> Iterator[Finding]:
         )
         figures = {"tensors": len(non_finite), "share": most.non_finite}
         yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
-
-
-def _of_samples(old: Profile, new: Profile) -> Iterator[Finding]:
-    """Yield the samples of NEW whose values go beyond the range of an input in OLD."""
-    for name in (name for name in new.inputs if name in old.inputs):
-        before, after = old.inputs[name].tensor, new.inputs[name].tensor
-        if after.extremes is None:
-            continue
-        lowest = after.extremes.lowest[:1] if after.minimum < before.minimum else ()
-        highest = after.extremes.highest[:1] if after.maximum > before.maximum else ()
-        if samples := list(dict.fromkeys(extreme.name for extreme in (*lowest, *highest))):
-            sentence = f"input '{name}': values beyond OLD's range come from {' and '.join(samples)} of NEW"
-            yield Finding(Code.BEYOND_RANGE, sentence, name, {"samples": len(samples)}, "look at these first")
 
 
 def _drift_of(drift: Drift, names: Collection[str]) -> Drift:

@@ -57,6 +57,6 @@ def test_a_line_has_severity_sentence_and_remedy() -> None:
 
 def test_findings_are_listed_once_and_the_gravest_first() -> None:
     pixels = Finding(Code.PIXELS, "input 'x' looks like pixels", "x")
-    growing = Finding(Code.OUTLIER, "ranges are still growing")
-    assert gravest_first([growing, FEW, pixels, FEW]) == (pixels, growing, FEW)
+    last = Finding(Code.READING_ASSUMED, "each row is a sample")
+    assert gravest_first([last, FEW, pixels, FEW]) == (pixels, last, FEW)
     assert len({FEW, Finding(Code.FEW_SAMPLES, "3 samples are few", "", {"samples": 3}, FEW.remedy)}) == 1

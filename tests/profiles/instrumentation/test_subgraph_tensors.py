@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -262,12 +262,10 @@ def test_the_outputs_of_the_model_stay_as_they_were(text: str, feed: dict[str, A
         assert wanted.tobytes() == got.tobytes()
 
 
-def test_shards_that_took_different_branches_merge_to_the_whole(
-    unnamed: Callable[[Profile], Profile],
-) -> None:
+def test_shards_that_took_different_branches_merge_to_the_whole() -> None:
     given = [{"x": X, "c": True}, {"x": 2 * X, "c": False}, {"x": X, "c": False}]
-    shards = [unnamed(profiled(BRANCHES, feed)) for feed in given]
-    whole = dumps(unnamed(profiled(BRANCHES, *given)))
+    shards = [profiled(BRANCHES, feed) for feed in given]
+    whole = dumps(profiled(BRANCHES, *given))
     assert dumps(reduce(Profile.merged, shards)) == whole
     assert dumps(reduce(Profile.merged, shards[::-1])) == whole
 

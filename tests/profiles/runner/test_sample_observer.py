@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
@@ -107,7 +106,7 @@ def test_inputs_need_not_be_aligned() -> None:
     assert dumps(found[0]) == dumps(found[1])
 
 
-def test_a_fixed_batch_of_1_is_fed_row_by_row(unnamed: Callable[[Profile], Profile]) -> None:
+def test_a_fixed_batch_of_1_is_fed_row_by_row() -> None:
     net = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
         net (float[1, 3] x) => (float[1, 3] y) { y = Mul (x, x) }""")
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -117,7 +116,7 @@ def test_a_fixed_batch_of_1_is_fed_row_by_row(unnamed: Callable[[Profile], Profi
         calibrate(ir.from_proto(net), given, ID, settings) for given in ([Sample("a", {"x": rows})], apart)
     )
     assert whole.data.samples == 4
-    assert dumps(unnamed(whole)) == dumps(unnamed(split))
+    assert dumps(whole) == dumps(split)
 
 
 def test_there_are_no_more_observers_than_threads() -> None:
@@ -126,7 +125,7 @@ def test_there_are_no_more_observers_than_threads() -> None:
         work = SamplePass(ready, session_for(ready.graph, sources), ready.read_observations)
 
         def count(one: Sample) -> None:
-            work.count(one, ready.digests_of(one))
+            work.count(one)
 
         done = list(map_in_threads(count, samples() * 5, 3))
         parts = [observer.statistics() for observer in work.observers]

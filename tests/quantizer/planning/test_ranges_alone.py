@@ -29,7 +29,7 @@ RNG = np.random.default_rng(5)
 def with_ranges_alone(profile: Profile) -> Profile:
     """Return the profile as another tool would have recorded it."""
     tensors = {
-        name: replace(tensor, histogram=UNKNOWN_BINS, channels=None, extremes=None)
+        name: replace(tensor, histogram=UNKNOWN_BINS, channels=None)
         for name, tensor in profile.tensors.items()
     }
     return replace(profile, tensors=tensors, noise=(), check_samples=())

@@ -16,7 +16,7 @@ from .....profiles.base.errors import ConfigError, nearest
 from .....profiles.records.drawing import shape_text, small_histogram
 
 if TYPE_CHECKING:
-    from .....profiles.records.profile import Extreme, Profile
+    from .....profiles.records.profile import Profile
     from ....plan.plan import QuantPlan
 
 
@@ -51,10 +51,9 @@ def command(
     """Print a profile or a plan, or explain a tensor or node of one.
 
     Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
-    its maximum, with logarithmic heights; of chosen tensors also the samples with the smallest minimum and
-    the largest maximum. A file of ranges of another tool is shown as a profile. Of a plan: what becomes of
-    each node and why, and scale and zero point of each tensor. Names or globs choose tensors. Both
-    files are YAML, which programs read.
+    its maximum, with logarithmic heights. A file of ranges of another tool is shown as a profile. Of a plan:
+    what becomes of each node and why, and scale and zero point of each tensor. Names or globs choose tensors.
+    Both files are YAML, which programs read.
 
     One NAME of a plan is explained. A tensor: its parameters; with --model and --profile the observed range,
     the share of clipped values, the calibrator and what follows; the tensors that share its scale, which of
@@ -78,8 +77,7 @@ def command(
     if model is not None or profile is not None or as_json:
         raise click.UsageError("--model, --profile and --json explain one name of a plan: give its NAME")
     if isinstance(shown, Profile):
-        chosen = replace(shown, tensors=matching(shown.tensors, names, file))
-        print_profile(chosen, with_samples=bool(names))
+        print_profile(replace(shown, tensors=matching(shown.tensors, names, file)))
     else:
         plan = replace(shown, tensors=matching(shown.tensors, names, file))
         print_plan(plan, with_nodes=not names)
@@ -113,8 +111,8 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
     return {name: tensor for name, tensor in tensors.items() if name in matched}
 
 
-def print_profile(profile: Profile, *, with_samples: bool) -> None:
-    """Print a heading and a row for each tensor, on request with the samples that made its extremes."""
+def print_profile(profile: Profile) -> None:
+    """Print a heading and a row for each tensor."""
     from .....profiles.records.histogram import Histogram
     from .....profiles.records.profile import describe, is_bound, source_of
 
@@ -133,11 +131,10 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
     for name, output in profile.outputs.items():
         echo(f"{output.sentence(name)}; {output.remedy(name)}")
     has_non_finite = any(t.nan or t.inf for t in profile.values())
-    with_samples = with_samples and any(t.extremes for t in profile.values())
     ramp = ramp_of_terminal()
     headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros"]
     headers += ["nan", "inf"] if has_non_finite else []
-    headers += ["histogram", *(["lowest in", "highest in"] if with_samples else [])]
+    headers += ["histogram"]
     rows = []
     for name, tensor in profile.items():
         counts_zeros = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not
@@ -145,21 +142,9 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
         row.append(f"{100 * tensor.zeros / tensor.count:.1f}%" if counts_zeros else "-")
         row += [str(tensor.nan), str(tensor.inf)] if has_non_finite else []
         row.append(small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp))
-        if with_samples:
-            extremes = tensor.extremes
-            row += ["", ""] if extremes is None else map(_sample_text, (extremes.lowest, extremes.highest))
         rows.append(row)
     numbers = ("minimum", "maximum", "zeros", "nan", "inf")
     print_table(headers, rows, right=numbers)
-
-
-def _sample_text(end: tuple[Extreme, ...]) -> str:
-    """Return the sample that made an end of a range, and the value next to it."""
-    if len(end) < 2:
-        return end[0].name if end else ""
-    if end[0].value == end[1].value:
-        return "several"
-    return f"{end[0].name} (next {end[1].value:.6g})"
 
 
 def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:

@@ -12,7 +12,7 @@ from qprof_onnx.cli.console import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
-from qprof_onnx.profiles.records.profile import Extreme, Extremes, Profile
+from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.plan.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan
@@ -160,24 +160,3 @@ def test_a_plain_table_is_aligned_and_has_no_trailing_blanks() -> None:
 
 def test_shapes_are_short() -> None:
     assert [shape_text(s) for s in (None, (), (None, 3), (2,))] == ["?", "scalar", "?x3", "2"]
-
-
-def one_sample_stands_out(tmp_path: Path) -> Path:
-    """Return the file of a profile of two tensors, of which one is widened by a sample called b."""
-    base = load_profile(PROFILE)["input"]
-    samples = [Extreme(v, f"{i:032x}", n) for i, (n, v) in enumerate({"a": 1.0, "b": 3.0}.items())]
-    extremes = Extremes(tuple(samples), tuple(samples[::-1]))
-    histogram = Histogram.of(np.array([1.0, 3.0]))
-    wide = replace(base, minimum=1.0, maximum=3.0, count=2, zeros=0, histogram=histogram, extremes=extremes)
-    constant = replace(wide, maximum=1.0, count=1, histogram=Histogram.of(np.array([1.0])), extremes=None)
-    profile = replace(load_profile(PROFILE), tensors={"wide": wide, "flat": constant}, runs=2)
-    save_profile(profile, tmp_path / "p.yaml")
-    return tmp_path / "p.yaml"
-
-
-def test_chosen_tensors_name_the_samples_of_their_extremes(tmp_path: Path) -> None:
-    path = one_sample_stands_out(tmp_path)
-    lines = show(path, "wide").output.splitlines()
-    assert lines[1].split()[-4:] == ["lowest", "in", "highest", "in"]
-    assert lines[2].split()[-6:] == ["a", "(next", "3)", "b", "(next", "1)"]
-    assert "lowest in" not in show(path).output
