@@ -23,7 +23,7 @@ from click.types import StringParamType
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.options import Group, Option, options_of
-from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
+from ..quantizer.api.options import PRECISIONS, Judge, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
 from .console import REPORTER, current_run, echo, tell
@@ -557,7 +557,7 @@ def setting_options(*records: type) -> Callable[[F], F]:
             "--as",
             "precision",
             group="Basic",
-            type=Name(lambda: PRECISION_NAMES),
+            type=Name(lambda: PRECISIONS),
             help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
             "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
             f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}."
@@ -600,9 +600,7 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
     if precision is not None:
         max_bytes = options.get("gate_max_size")
         size = settings.get("fit_size") if max_bytes is None else f"{max_bytes / 1000:.15g}kB"
-        settings = settings_with(
-            settings_of(precision_named(precision, size, "--as")), settings, f"--as {precision}"
-        )
+        settings = settings_with(settings_of(precision, "--as", size), settings, f"--as {precision}")
     if config_file is not None and "target" in settings:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"

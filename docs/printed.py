@@ -338,8 +338,8 @@ def targets() -> str:
         for operator, types in target.weight_only.items():
             by_types[", ".join(types)].append(operator)
         words = {
-            word.removeprefix(WEIGHT_ONLY): str(one.settings["weight_type"])
-            for word, one in PRECISIONS.items()
+            word.removeprefix(WEIGHT_ONLY): str(settings["weight_type"])
+            for word, settings in PRECISIONS.items()
             if word.startswith(WEIGHT_ONLY)
         }
         for types_told, found in by_types.items():
@@ -645,7 +645,7 @@ table in notebooks, `to_dict()`, `to_markdown()` and `save("report.html")`; what
 RECORDS = """A function takes its settings and options as records, in which an editor completes names and a
 type checker finds what is wrong; at a prompt the fields of these records are keywords of the
 function as well: `quantize(model, data, calibrator="kl", limit=100)` is
-`quantize(model, data, config=Int8(calibrator="kl"), options=QuantizeOptions(limit=100))`."""
+`quantize(model, data, config=QuantConfig(calibrator="kl"), options=QuantizeOptions(limit=100))`."""
 API_SECTIONS = {
     "What you call": (
         "profile quantize evaluate compare_layers sensitivity tune card verify explain report diff merge "
@@ -657,7 +657,7 @@ API_SECTIONS = {
         "Sensitivities TuneResult DriftReport Report"
     ),
     "Records that they take": (
-        "Int8 Float8 Int8Dynamic WeightOnly Mixed QuantConfig QuantizeOptions Judge Gate TuneOptions "
+        "QuantConfig QuantizeOptions Judge Gate TuneOptions "
         "ReportOptions RunSettings DriftLimits SpeedCheckOptions"
     ),
     "Errors": "QprofError ConfigError DataError ModelError PlanError ProfileError",

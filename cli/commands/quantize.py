@@ -243,8 +243,8 @@ def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
         name, _, value = word.partition("=")
         if name == "--as":
             value = value or next(words, "")
-            meant = PRECISIONS[value].settings if value in PRECISIONS else {}
-            given = {key: str(text) for key, text in meant.items() if text is not None}
+            meant = PRECISIONS.get(value, {})
+            given = {key: str(text) for key, text in meant.items()}
             kept = [word for key in given if key not in fix.settings for word in known[key].given(given[key])]
             yield from kept if given.keys() & fix.settings.keys() else ("--as", value)
         elif name not in (*changed, "--fix"):

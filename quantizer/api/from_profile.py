@@ -74,7 +74,7 @@ from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
 from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
-from .options import PRECISIONS, settings_of
+from .options import PRECISIONS
 from .results import QuantizeResult, output_alarms
 
 
@@ -136,7 +136,7 @@ def write_quantized(
         )
     else:
         without = "int8-dynamic", "weight-only-8", "weight-only-4"
-        words = [word for word in without if goes_with(recipe, settings_of(PRECISIONS[word]))]
+        words = [word for word in without if goes_with(recipe, PRECISIONS[word])]
         neither = f"; or ask for what needs neither: --as {' or '.join(words)}" if words else ""
         raise ConfigError(
             f"{path}: mode {config.mode} needs a profile or samples: give --data DIR, which "

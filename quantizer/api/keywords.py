@@ -1,9 +1,9 @@
 """Loose keywords of the public functions, and how they become the records that these take.
 
 A function takes its records, in which an editor completes names and a type checker finds what is wrong:
-`quantize(model, data, config=Int8(calibrator="kl"), options=QuantizeOptions(limit=100))`. At a prompt the
-fields of these records, and the settings of `QuantConfig`, are keywords too: `quantize(model, data,
-calibrator="kl", limit=100)`. Each name stands in its record alone.
+`quantize(model, data, config=QuantConfig(calibrator="kl"), options=QuantizeOptions(limit=100))`. At a prompt
+the fields of these records are keywords too: `quantize(model, data, calibrator="kl", limit=100)`. Each name
+stands in its record alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ...profiles.base.errors import ConfigError, nearest
 from ..evaluation.options import Gate
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
-from .options import Precision, precision_named, settings_of, settings_with
+from .options import settings_of, settings_with
 
-ConfigLike: TypeAlias = Precision | QuantConfig | Recipe | str | os.PathLike[str]
-"""What becomes of a model: a record, a word such as "weight-only-4", or the YAML file of settings or of a
+ConfigLike: TypeAlias = QuantConfig | Recipe | str | os.PathLike[str]
+"""What becomes of a model: settings, a word such as "weight-only-4", or the YAML file of settings or of a
 target. Of a `QuantConfig` those settings hold that are not the default; the target decides the others."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -96,20 +96,16 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
         if source is not None:
             raise ConfigError("target: a configuration file names its target; leave one of them out")
         source = config
+    elif isinstance(config, str):
+        meant = settings_of(config, "config", overrides.get("fit_size"))
+        overrides = settings_with(meant, overrides, f"config {config}")
     elif config is not None:
-        if isinstance(config, str):
-            config = precision_named(config, overrides.get("fit_size"), "config")
-        elif not isinstance(config, Precision | QuantConfig):
-            raise ConfigError(
-                f"config: is a {type(config).__name__}; give Int8(), Int8Dynamic(), WeightOnly(bits=4), "
-                'Mixed(max_size="900MB") or a QuantConfig'
-            )
-        meant = settings_of(config)
+        meant = {name: getattr(config, name) for name in SETTINGS & given_fields(config)}
         own = meant.pop("target", None)
         if own is not None and source is not None:
             raise ConfigError(f"target: {own} stands in the configuration too; leave one out")
         source = own if source is None else source
-        overrides = settings_with(meant, overrides, type(config).__name__)
+        overrides = settings_with(meant, overrides, "QuantConfig")
     if source is None and not overrides:
         return None
     ordered = {

@@ -2,9 +2,9 @@
 
 Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`, `sensitivity`), `QuantizeOptions`, and
 `RunSettings` of `profiles.runner.settings` (`profile`); plug-ins have their own. What becomes of a model is a
-`QuantConfig`, or in one word a `Precision`, which stands for settings of it and brings none of its own.
+`QuantConfig`, or one word for some settings of it (`PRECISIONS`).
 
-    qprof.quantize(model, data, config=WeightOnly(bits=4), options=QuantizeOptions(limit=100))
+    qprof.quantize(model, data, config="weight-only-4", options=QuantizeOptions(limit=100))
     qprof quantize model.onnx --data samples/ --as weight-only-4 --limit 100 -o model.int4.onnx
 
 Imports are quick, for `--help` is made of these records.
@@ -13,16 +13,16 @@ Imports are quick, for `--help` is made of these records.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
-from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig, RestType, SchemaName
+from ..targets.config import BLOCK_FORMATS, RestType
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
@@ -31,153 +31,30 @@ if TYPE_CHECKING:
     from .sources import LabelsLike
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Precision:
-    """What all precisions have."""
-
-    target: str | None = None
-    keep_float: Collection[str] = ()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Int8(_Precision):
-    """Activations and weights in 8 bits, with parameters of activations from samples or a profile.
-
-    Attributes:
-        schema: how the range of an activation becomes scale and zero point; None for the target's.
-        calibrator: from histogram to range; None for the target's.
-        target: runtime that the model is for; None for the default target, or that of the call.
-        keep_float: nodes that stay float: names, operator types or globs of names.
-    """
-
-    schema: SchemaName | None = None
-    calibrator: str | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        return {"mode": "static", "schema": self.schema, "calibrator": self.calibrator}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Float8(_Precision):
-    """Data and weights of products in floating-point numbers of 8 bits, for GPUs that have such kernels.
-
-    Scales are those of samples or of a profile. It is no more exact than 8-bit integers with equalized
-    channels.
-
-    Attributes:
-        type: "float8e4m3fn", or another that the target has.
-        mixed: whether each product has this type or integers, in whichever what it reads has less noise.
-        target, keep_float: as in `Int8`.
-    """
-
-    type: FloatType = "float8e4m3fn"
-    mixed: bool = False
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        if self.mixed:
-            return {"mode": "static", "second_type": self.type}
-        return {"mode": "static", "activation_type": self.type, "weight_type": self.type}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Int8Dynamic(_Precision):
-    """Weights in 8 bits; parameters of activations are computed at run time. Needs no samples.
-
-    Attributes:
-        target, keep_float: as in `Int8`.
-    """
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        return {"mode": "dynamic"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightOnly(_Precision):
-    """Weights in 2, 4 or 8 bits, arithmetic in float. Needs no samples.
-
-    Attributes:
-        bits: 2, 4 or 8, of a weight; with 2 and 4, tables and the last product of a language model have 8.
-        block_size: weights along the input axis that share a scale, a power of two; None for 32 with 2 and 4
-            bits, and with 8 for a scale for each output channel.
-        type: of floating-point numbers, in place of integers of so many bits: "float8e4m3fn", or a format
-            with blocks of its own, such as "mxfp8" or "nvfp4".
-        target, keep_float: as in `Int8`.
-
-    Raises:
-        ConfigError: another number of bits.
-    """
-
-    bits: Literal[2, 4, 8] = 8
-    block_size: int | None = None
-    type: FloatType | BlockFormat | None = None
-
-    def __post_init__(self) -> None:
-        if self.bits not in (2, 4, 8):
-            raise ConfigError(f"WeightOnly: bits {self.bits!r} is none of 2, 4 and 8; give one of them")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        weight_type = self.type or f"int{self.bits}"
-        return {"mode": "weight-only", "weight_type": weight_type, "block_size": self.block_size}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mixed(_Precision):
-    """Weights in the formats of the target that lose least for a size; arithmetic in float.
-
-    Attributes:
-        max_size: most that the model may take, such as "900MB".
-        target, keep_float: as in `Int8`.
-    """
-
-    max_size: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that it stands for."""
-        return {"mode": "weight-only", "fit_size": self.max_size}
-
-
-Precision: TypeAlias = Int8 | Float8 | Int8Dynamic | WeightOnly | Mixed
-"""What becomes of a model."""
-
+FLOAT8 = "float8e4m3fn"
 MIXED = "mixed"
-PRECISIONS: Mapping[str, Precision] = {
-    "int8": Int8(),
-    "float8": Float8(),
-    "int8-float8": Float8(mixed=True),
-    "int8-dynamic": Int8Dynamic(),
-    "weight-only-8": WeightOnly(bits=8),
-    "weight-only-4": WeightOnly(bits=4),
-    "weight-only-2": WeightOnly(bits=2),
-    "weight-only-float8": WeightOnly(type="float8e4m3fn", block_size=128),
-    **{f"weight-only-{name}": WeightOnly(type=name) for name in BLOCK_FORMATS},
+PRECISIONS: Mapping[str, Mapping[str, Any]] = {
+    "int8": {"mode": "static"},
+    "float8": {"mode": "static", "activation_type": FLOAT8, "weight_type": FLOAT8},
+    "int8-float8": {"mode": "static", "second_type": FLOAT8},
+    "int8-dynamic": {"mode": "dynamic"},
+    "weight-only-8": {"mode": "weight-only", "weight_type": "int8"},
+    "weight-only-4": {"mode": "weight-only", "weight_type": "int4"},
+    "weight-only-2": {"mode": "weight-only", "weight_type": "int2"},
+    "weight-only-float8": {"mode": "weight-only", "weight_type": FLOAT8, "block_size": 128},
+    **{f"weight-only-{name}": {"mode": "weight-only", "weight_type": name} for name in BLOCK_FORMATS},
+    MIXED: {"mode": "weight-only"},
 }
-"""The words that need nothing else; `MIXED` needs a size."""
-
-PRECISION_NAMES = (*PRECISIONS, MIXED)
-"""All words of `--as`."""
+"""What becomes of a model, in one word: the settings that it stands for; `MIXED` needs `fit_size` too."""
 
 
-def precision_named(name: str, max_size: str | None, where: str) -> Precision:
-    """Return the precision of a word in `PRECISION_NAMES`; `where` is "--as" or "config", for messages."""
+def settings_of(name: str, where: str, size: str | None = None) -> dict[str, Any]:
+    """Return the settings of a word of `PRECISIONS`; `where` is "--as" or "config", for messages."""
     if name == MIXED:
-        if max_size is None:
-            size = "Mixed(max_size=...)" if where == "config" else "--max-size"
-            raise ConfigError(f"{where} mixed: needs the size that the model may have; give {size}, as 900MB")
-        return Mixed(max_size=max_size)
+        if size is None:
+            missing = "fit_size='900MB'" if where == "config" else "--max-size, as 900MB"
+            raise ConfigError(f"{where} mixed: needs the size that the model may have; give {missing}")
+        return {**PRECISIONS[name], "fit_size": size}
     if name not in PRECISIONS:
         if name in get_args(RestType):
             option_name = "float_type" if where == "config" else "--set float_type"
@@ -185,19 +62,9 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
                 f"{where} {name}: is a type of what stays float; give {option_name}={name}, with or without "
                 f"{where}"
             )
-        words = ", ".join(PRECISION_NAMES)
-        meant = nearest(name, PRECISION_NAMES)
-        raise ConfigError(f"{where} {name}: is not known; give one of {words}.{meant}")
-    return PRECISIONS[name]
-
-
-def settings_of(config: Precision | QuantConfig) -> dict[str, Any]:
-    """Return the settings of a precision, or of a record if not the default; with `target` if it has one."""
-    if isinstance(config, QuantConfig):
-        own = {field.name: (getattr(config, field.name), field.default) for field in fields(config)}
-        return {name: value for name, (value, default) in own.items() if value != default}
-    meant = {**config.settings, "target": config.target, "keep_float": tuple(config.keep_float) or None}
-    return {key: value for key, value in meant.items() if value is not None}
+        words = ", ".join(PRECISIONS)
+        raise ConfigError(f"{where} {name}: is not known; give one of {words}.{nearest(name, PRECISIONS)}")
+    return dict(PRECISIONS[name])
 
 
 def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:

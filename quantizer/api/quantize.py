@@ -51,9 +51,8 @@ def quantize(
         profile: path or object; not needed with samples or a plan, nor where no activation is calibrated. In
             its place samples may stand: an object, a folder, a function, a URL; a file is a profile.
         output: where to write the quantized model; None for nowhere.
-        config: `Int8()` (the default), `Int8Dynamic()`, `WeightOnly(bits=4)`, `Mixed(max_size="900MB")` or a
-            `QuantConfig`; a word of the command line, such as "weight-only-4"; or the YAML file of settings
-            or of a target.
+        config: a word of the command line, such as "weight-only-4"; a `QuantConfig`; or the YAML file of
+            settings or of a target.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
             these; with a profile, which decides the ranges, it is judged on all of them.

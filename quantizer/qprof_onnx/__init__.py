@@ -21,7 +21,7 @@ Functions:
 
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`, and an object is only read. Samples are a
 folder, "module:function", or an iterable, such as a list, a generator or a data loader. Profiles and plans
-are paths or objects. Settings and options are records (`Int8`, `QuantConfig`, `QuantizeOptions`, `Judge`),
+are paths or objects. Settings and options are records (`QuantConfig`, `QuantizeOptions`, `Judge`),
 and at a prompt their fields are keywords. Every result has `to_dict()`, `to_markdown()`, `save(path)` and a
 table for notebooks. Errors are children of `QprofError`.
 

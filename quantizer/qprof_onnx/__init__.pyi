@@ -12,13 +12,8 @@ from .profiles.records.profile import TensorProfile as TensorProfile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.providers import load_custom_operators as load_custom_operators
 from .quantizer.api.evaluate import evaluate as evaluate
-from .quantizer.api.options import Float8 as Float8
-from .quantizer.api.options import Int8 as Int8
-from .quantizer.api.options import Int8Dynamic as Int8Dynamic
 from .quantizer.api.options import Judge as Judge
-from .quantizer.api.options import Mixed as Mixed
 from .quantizer.api.options import QuantizeOptions as QuantizeOptions
-from .quantizer.api.options import WeightOnly as WeightOnly
 from .quantizer.api.profiling import merge as merge
 from .quantizer.api.profiling import profile as profile
 from .quantizer.api.quantize import quantize as quantize

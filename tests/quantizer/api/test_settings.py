@@ -95,7 +95,6 @@ def test_every_option_is_described(record: type) -> None:
 
 
 MISUSE = (
-    ("q.Int8(calibratr='mse')", 'Unexpected keyword argument "calibratr"'),
     ("q.QuantConfig(block_size='32')", 'Argument "block_size"'),
     ("q.QuantConfig(schema='symetric')", 'Argument "schema"'),
     ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),

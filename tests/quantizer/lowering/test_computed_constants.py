@@ -51,7 +51,7 @@ def answer(model: onnx.ModelProto | Path) -> np.ndarray:
 def test_a_model_with_int8_weights_is_no_larger_for_what_it_computes(
     spectrum: onnx.ModelProto, tmp_path: Path
 ) -> None:
-    result = qprof.quantize(spectrum, config=qprof.WeightOnly(bits=8))
+    result = qprof.quantize(spectrum, config="weight-only-8")
     result.save(tmp_path / "small.onnx")
     assert (tmp_path / "small.onnx").stat().st_size < 0.6 * spectrum.ByteSize()
     written = onnx.load(tmp_path / "small.onnx")

@@ -110,7 +110,7 @@ def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_u
 
 def test_a_size_gives_8_bits_to_weights_that_can_have_no_fewer(tmp_path: Path) -> None:
     path = convolution(tmp_path / "net.onnx")
-    plan = qprof.quantize(path, config=qprof.Mixed(max_size="1MB"), target="onnxruntime-x86").plan
+    plan = qprof.quantize(path, config="mixed", fit_size="1MB", target="onnxruntime-x86").plan
     assert {params.qtype.name for params in plan.tensors.values()} == {"int8"}
 
 

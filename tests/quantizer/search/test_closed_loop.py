@@ -417,8 +417,8 @@ def test_a_size_has_float_among_its_formats_where_the_others_are_too_noisy_as_ru
     size: str, differences: tuple[Path, qprof.Profile], tmp_path: Path, *, is_destroyed: bool
 ) -> None:
     path, profile = differences
-    config = qprof.Mixed(max_size=size, target="onnx")
-    result = qprof.quantize(path, profile, tmp_path / "q.onnx", config=config)
+    asked = {"config": "mixed", "fit_size": size, "target": "onnx"}
+    result = qprof.quantize(path, profile, tmp_path / "q.onnx", **asked)
     (check,) = result.plan.origin.checks
     assert check.is_destroyed == is_destroyed
     kinds = {name: entry.kind for name, entry in result.plan.nodes.items()}

@@ -49,5 +49,5 @@ def test_a_size_is_kept_by_the_formats_that_a_run_prefers(seed: int, tmp_path: P
     path, profile, out = network(tmp_path / "net.onnx", seed), tmp_path / "p.yaml", tmp_path / "q.onnx"
     qprof.profile(path, samples(seed)).save(profile)
     for size in (12_000, 14_000):
-        qprof.quantize(path, profile, output=out, config=qprof.Mixed(max_size=f"{size}B"), target="onnx")
+        qprof.quantize(path, profile, output=out, config="mixed", fit_size=f"{size}B", target="onnx")
         assert out.stat().st_size <= size
