@@ -220,7 +220,6 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
         lines.append(f"latency    {t.milliseconds}: {cost.speed_line(floats_speed=floats_speed)}")
         if verbose:
             lines.append(f"           quartiles of {t.rounds} rounds of {t.samples} samples")
-    lines += [f"{speed.of:<10} {speed.text}" for speed in result.token_speeds]
 
     # the outputs: a table, and what is remarkable in each
     outputs = list(result.outputs)
@@ -248,7 +247,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
         if output.shape_mismatches
     ]
     worst_samples = result.worst_samples[:NAMED_SAMPLES]
-    if worst_samples and (verbose or result.tokens is None):
+    if worst_samples:
         named = [
             f"{worst.sample} {decibels(worst.sqnr)} dB{' (an answer changed)' if worst.changed else ''}"
             for worst in worst_samples
@@ -282,7 +281,7 @@ def _task_lines(result: Evaluation) -> Iterator[str]:
         better = "" if score.higher_is_better else ", lower is better"
         if score.drop_unit == "points":
             better = ", in the unit of the function"
-        rows = f"{score.rows} {'rows' if result.tokens is None else 'texts'}"  # texts have many steps each
+        rows = f"{score.rows} {'texts' if result.metric.startswith('perplexity') else 'rows'}"
         interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
         if not math.isfinite(score.drop_high - score.drop_low):
             interval = "no 95 % interval"
@@ -290,5 +289,3 @@ def _task_lines(result: Evaluation) -> Iterator[str]:
             f"{name:<10} {score_text(score)} of {rows}{title}{better}; drop "
             f"{score.drop:.2f} {score.drop_unit}, {interval}"
         )
-    if result.tokens is not None:
-        yield f"tokens     {result.tokens.text}"

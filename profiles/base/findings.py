@@ -94,7 +94,6 @@ class Code(StrEnum):
     DOUBTFUL_TRUTH = "doubtful-truth"
     SCORES_MOVED = "scores-moved"
     METRIC_ASSUMED = "metric-assumed"
-    TOKENS = "tokens"
     MAIN_CAUSE = "main-cause"
     NO_VERDICT = "no-verdict"
     NO_INT8_ARITHMETIC = "no-int8-arithmetic"

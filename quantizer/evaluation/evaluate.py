@@ -69,7 +69,6 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
-from .tokens import Texts, TokenAgreement, TokenSpeed, token_speed
 
 WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
 """Ranks samples and keeps excerpts of them."""
@@ -126,8 +125,6 @@ class Evaluation(Presented):
         runtime: what ran both models, such as "onnxruntime".
         provider: its execution provider, or device.
         subject: digests of what was compared on what; None in a record of an older version.
-        tokens: how often both take the same next token, of texts through a model with a state; else None.
-        token_speeds: tokens a second, for prompts and for answers, where latency was measured.
         input_ranges: least and greatest finite value of each float input; not in JSON.
         states: outputs that the next step takes, where samples are steps; not in JSON.
         grades: of the outputs, by their noise limits, on the first samples, the worst first; () without these
@@ -156,8 +153,6 @@ class Evaluation(Presented):
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None
-    tokens: TokenAgreement | None = None
-    token_speeds: tuple[TokenSpeed, ...] = ()
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
@@ -453,14 +448,11 @@ def evaluate(
     source = model_samples(data, original, measuring.limit)
     if labels is not None:
         check_same_again(data, source)
-    texts = Texts(max_timed)
 
     before: Sample | None = None
     for samples, (sample, float_values, quantized_values) in enumerate(pair.runs(source), 1):
         sequence_of.append((sequence_of[-1] if sequence_of else -1) + (not follows(sample, before)))
         before = sample
-        if source.state and (sample.next_tokens is not None or texts.is_begun):
-            texts.add(sample, float_values[output], quantized_values[output])
         true_classes: dict[str, npt.NDArray[np.int64]] = {}
         if scoring is not None:
             true = scoring.add(sample, float_values, quantized_values)
@@ -492,15 +484,10 @@ def evaluate(
         grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     metric, score = (None, None) if scoring is None else scoring.result(cut)
-    latency, token_speeds = None, tuple[TokenSpeed, ...]()
+    latency = None
     if measuring.latency is not None:
         settings = replace(measuring.latency, threads=measuring.threads)
         latency = measure(*pair.programs(timed), len(timed), settings)
-        token_speeds = tuple(
-            token_speed(kind, steps, *pair.programs([sample for sample, _ in steps]), settings)
-            for kind, steps in texts.timed.items()
-            if steps
-        )
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
@@ -556,8 +543,6 @@ def evaluate(
             digest_text(sum(map(sum, digests))),
             metric.digest if metric else "",
         ),
-        tokens=texts.agreement(),
-        token_speeds=token_speeds,
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         grades=grades,

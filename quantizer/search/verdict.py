@@ -600,9 +600,6 @@ def verdict_of(
     drop = evaluation.score
     # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
-    sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
-    sentences += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
-    tokens = [Finding(Code.TOKENS, sentence) for sentence in sentences]
     verdict = Verdict(
         decision.grade,
         decision,
@@ -633,7 +630,7 @@ def verdict_of(
         known = tuple(
             replace(one, code=Code.MAIN_CAUSE) if one.code is Code.SCORES_MOVED else one for one in known
         )
-    findings = [*against(composition, verdict.cost), *on_samples, *tokens, *known]
+    findings = [*against(composition, verdict.cost), *on_samples, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
     if evaluation.void:
         return no_verdict(verdict, *evaluation.void)

@@ -123,8 +123,6 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "runtime",
         "provider",
         "subject",
-        "tokens",
-        "token_speeds",
         "rows",
         "verdict",
         "plan",

@@ -1,8 +1,7 @@
-"""Language models in the user's unit: perplexity, greedy tokens, tokens a second, the cache."""
+"""Language models in the user's unit: perplexity, the cache."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,10 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.samples.objects import PreprocessedData
-from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, LatencySettings
-from qprof_onnx.quantizer.evaluation.tokens import Texts
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 log_loss = pytest.importorskip("sklearn.metrics", reason="of the extra test-all").log_loss
@@ -160,49 +157,6 @@ def test_perplexity_needs_scores_of_tokens(folder: Path) -> None:
         evaluate(*files, data, measuring=measuring)
 
 
-def test_greedy_tokens_are_compared_at_every_position_of_a_text(folder: Path) -> None:
-    found = compared(folder).tokens
-    same = [
-        scores(folder / "float.onnx", ids).argmax(1) == scores(folder / "other.onnx", ids).argmax(1)
-        for ids in lines(folder)
-    ]
-    assert found is not None
-    assert not found.answers
-    assert (found.same, found.total) == (sum(map(sum, same)), sum(map(len, same)))
-    firsts = [int(np.flatnonzero(~one)[0]) + 1 for one in same if not one.all()]
-    assert list(found.first_differences) == firsts
-    assert firsts
-
-
-def test_an_answer_differs_first_where_the_quantized_model_alone_would_leave_it(folder: Path) -> None:
-    found = compared(folder, "prompt: 4\nanswer: 12").tokens
-    assert found is not None
-    assert found.answers
-    assert found.total == 5 * 13
-    firsts = []
-    for ids in lines(folder):
-        answers = []
-        for path in ("float.onnx", "other.onnx"):
-            text = ids[:4]
-            for _ in range(13):
-                text.append(int(scores(folder / path, text)[-1].argmax()))
-            answers.append(text[4:])
-        differing = np.flatnonzero(np.array(answers[0]) != answers[1])
-        firsts += [int(differing[0]) + 1] if len(differing) else []
-    assert list(found.first_differences) == firsts
-    assert firsts
-
-
-def test_speed_is_told_for_tokens(folder: Path) -> None:
-    latency = LatencySettings(rounds=2, seconds=0.1, samples=2)
-    found = compared(folder, "prompt: 6\ndecode: 2", latency=latency)
-    prompt, answer = found.token_speeds
-    assert (prompt.of, prompt.tokens, prompt.past) == ("prompt", 6, 0)
-    assert (answer.of, answer.tokens, answer.past) == ("answer", 1, 6.5)
-    assert min(prompt.float_rate, answer.quantized_rate) > 0
-    assert json.dumps(found.to_dict()["tokens"])
-
-
 def test_a_cache_in_int8_keeps_the_score(folder: Path) -> None:
     path = folder / "recipe.yaml"
     path.write_text("reader: text\ntokenizer: tokenizer.json\nprompt: 3\ndecode: 30\n")
@@ -215,26 +169,3 @@ def test_a_cache_in_int8_keeps_the_score(folder: Path) -> None:
     found = evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
     assert found.score is not None
     assert found.score.quantized_score == pytest.approx(found.score.float_score, rel=0.05)
-
-
-def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
-    def step(number: int, following: list[int] | None) -> Sample:
-        tokens = None if following is None else np.array(following)
-        return Sample("t", {}, step=number, next_tokens=tokens)
-
-    one = np.eye(3)
-    sums = Texts(0)
-    for floats, others, sample in (
-        (one[[0, 1]], one[[2, 1]], step(0, [1, -1])),
-        (one[[2]], one[[2]], step(1, None)),
-        (one[[0]], one[[1]], step(2, None)),
-    ):
-        sums.add(sample, floats, others)
-    found = sums.agreement()
-    assert found is not None
-    assert (found.same, found.total, found.first_differences) == (2, 3, (3,))
-    assert found.text == (
-        "greedy 66.67 % of 3 the same; 0 of 1 answers to the end, the others up to token 3 (median of the "
-        "first differences; the earliest 3)"
-    )
-    assert Texts(0).agreement() is None
