@@ -57,7 +57,6 @@ from ..prepare.prepare import (
     PreparedModel,
     ProfileLike,
     file_of,
-    fix_shapes,
     profile_name,
 )
 from ..search.closed_loop import (
@@ -71,7 +70,7 @@ from ..search.fallback_nodes import blamed_on_nodes, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
-from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes, split_shapes
+from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS
@@ -219,12 +218,11 @@ def check_samples_of(
     count = samples_to_run(prepared.graph, profile, profile.data.samples)
     held = profile.held_samples
     samples = [one.arrays for one in (held if len(held) <= count else chosen_samples(held, count))]
-    fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
-    specs = input_specs(fixed.model)
+    specs = input_specs(prepared.model)
     if config.mode in ("dynamic", "auto"):
         specs = _specs_of_batches(specs, profile, samples)
     if not (batches := batches_of_shape(samples, specs)):
-        return None, 0, "no sample of the profile has the shape of fix_shapes"
+        return None, 0, "no sample of the profile has the shape of the model's inputs"
     return batches, len(samples) if len(batches) < len(samples) else 0, ""
 
 

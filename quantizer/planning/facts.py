@@ -36,8 +36,8 @@ from ..plan.formats import formats_of
 from ..plan.plan import Implementation, Kind, NodePlan
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
-from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
+from ..prepare.prepare import PreparedModel, with_shapes_of_run
+from ..targets.config import DATA_FREE, QuantConfig, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import Recipe, Target
 from .chains import (
@@ -346,19 +346,9 @@ def planning_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
     """Return the facts of a model; no chain is planned as one node yet."""
-    fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
-    run = with_shapes_of_run(fixed, profile)
+    run = with_shapes_of_run(prepared, profile)
     graph = run.graph
     clipped = with_fillers_apart(with_clip_profiles(profile, graph), graph)
-    if fixed is not prepared:  # some activations are constants now
-        clipped = replace(
-            clipped,
-            tensors={
-                name: tensor
-                for name, tensor in clipped.tensors.items()
-                if name in graph.values and not graph.is_constant(name)
-            },
-        )
     planned_profile, on_ranges = clipped, _on_ranges(profile, recipe)
     if recipe.config.mode not in DATA_FREE and not has_histograms(profile):
         # Ranges are taken as they are: a calibrator has nothing to choose from.

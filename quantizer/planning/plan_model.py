@@ -52,8 +52,8 @@ from ..plan.formats import formats_of
 from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
-from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes
-from ..targets.config import DATA_FREE, QuantConfig, split_shapes
+from ..prepare.prepare import PreparedModel, with_shapes
+from ..targets.config import DATA_FREE, QuantConfig
 from ..targets.cost_table import CostTable
 from ..targets.machine import Processor
 from ..targets.target import Recipe
@@ -395,7 +395,6 @@ def rounded_with_samples(
 def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
     """Return a plan with the model that it is applied to, after `verify_plan`; `where` is for messages."""
     check_identity(plan, prepared.identity, where)
-    prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
     shaped = with_shapes(prepared.model, plan.adjustments.shapes)
     adjusted = apply_equalization(shaped, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)

@@ -11,8 +11,8 @@ from ..noise.output_limits import kinds_in_settings
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, match_nodes
 from ..plan.formats import formats_of
-from ..prepare.prepare import PreparedModel, fix_shapes
-from ..targets.config import WEIGHT_ONLY_TYPES, split_shapes
+from ..prepare.prepare import PreparedModel
+from ..targets.config import WEIGHT_ONLY_TYPES
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
 from .facts import activations_named
@@ -21,13 +21,12 @@ from .facts import activations_named
 def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
     """Raise ConfigError if settings name something that a model lacks, or do not fit it."""
     config = recipe.config
-    fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
-    match_nodes(fixed.graph, config.keep_float)
-    activations_named(fixed.graph, config.keep_16bit)
-    kinds_in_settings(fixed.graph, config)
+    match_nodes(prepared.graph, config.keep_float)
+    activations_named(prepared.graph, config.keep_16bit)
+    kinds_in_settings(prepared.graph, config)
     for number_format in formats_of(config):
-        number_format.check(fixed, recipe)
-    check_weight_type(fixed.graph, recipe)
+        number_format.check(prepared, recipe)
+    check_weight_type(prepared.graph, recipe)
 
 
 def check_weight_type(graph: Graph, recipe: Recipe) -> None:

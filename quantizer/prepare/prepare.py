@@ -18,7 +18,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
-from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.seconds import clocked
 from ...profiles.records.profile import Dim, ModelId, Profile
@@ -229,7 +229,7 @@ class PreparedModel:
 
     @cached_property
     def loaded(self) -> Graph:
-        """The file as onnxruntime loads it, not prepared further, with the prepared model's input sizes."""
+        """The file as onnxruntime loads it, not prepared further."""
         if self.unimproved is None:
             return self.graph
         model = self.unimproved.clone()
@@ -237,12 +237,6 @@ class PreparedModel:
         # Constants of float16 with several readers are cast in each run: equal ones stay apart.
         last = [step for step in LAST_STEPS if self.narrow is None or step is not merge_equal_initializers]
         improve(model, [step for step in parts if step is not None], last)
-        shapes = {value.name: value.shape for value in self.model.graph.inputs}
-        fixed = [value for value in model.graph.inputs if shapes.get(value.name, value.shape) != value.shape]
-        for value in fixed:
-            value.shape = shapes[value.name]
-        if fixed:
-            infer_shapes(model)
         return index(model)
 
 
@@ -383,31 +377,7 @@ def quantized_operators(model: ir.Model) -> tuple[str, ...]:
     return tuple(sorted(t for t in types if t in quantized or t.startswith(("QLinear", "QGemm"))))
 
 
-# A prepared model whose inputs have fixed sizes: what depends on these alone is computed once ---------------
-#
-# Its fingerprint stays that of the prepared model: profile and plan belong to the model with any sizes.
-
-
-def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
-    """Return a copy prepared for fixed sizes of inputs, and of all dimensions with the same name."""
-    if not shapes:
-        return prepared
-    model = prepared.model.clone()
-    inputs = {name_of(value): value for value in model.graph.inputs}
-    sizes: dict[str, int] = {}
-    for name, shape in shapes.items():
-        for dim, size in zip(_declared(inputs, name, shape), shape, strict=True):
-            known = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
-            if known != size:
-                raise ConfigError(
-                    f"fix_shapes: input '{name}': a size is {known} already, not {size}; give the same"
-                )
-        inputs[name].shape = ir.Shape(shape)
-    for value in model.graph.inputs:
-        if value.shape is not None:
-            value.shape = ir.Shape([sizes.get(_symbol(dim) or "", dim) for dim in value.shape])
-    improve(model)
-    return replace(prepared, model=model, graph=index(model))
+# Shapes that a model does not tell -------------------------------------------------------------------------
 
 
 def with_shapes_of_run(prepared: PreparedModel, profile: Profile) -> PreparedModel:
@@ -452,26 +422,3 @@ def with_shapes(model: ir.Model, shapes: Mapping[str, tuple[Dim, ...]]) -> ir.Mo
             value.shape = ir.Shape(shape)
     infer_shapes(model)
     return model
-
-
-def _declared(
-    inputs: Mapping[str, ir.Value], name: str, shape: tuple[int, ...]
-) -> tuple[int | str | None, ...]:
-    """Return the dimensions of an input as the model has them: a size, a name, or None."""
-    if name not in inputs:
-        raise ConfigError(
-            f"fix_shapes: the model has no input '{name}'; correct the name.{nearest(name, tuple(inputs))}"
-        )
-    declared = inputs[name].shape
-    if declared is None:
-        return (None,) * len(shape)
-    if len(declared) != len(shape):
-        raise ConfigError(
-            f"fix_shapes: input '{name}' has {len(declared)} dimensions, not {len(shape)}; "
-            "give a size for each"
-        )
-    return tuple(dim if isinstance(dim, int) else _symbol(dim) for dim in declared)
-
-
-def _symbol(dim: int | ir.SymbolicDim) -> str | None:
-    return None if isinstance(dim, int) else dim.value

@@ -88,17 +88,6 @@ def size_in_bytes(text: str) -> int:
     return int(float(size[1]) * _UNITS[size[2]])
 
 
-def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input."""
-    shapes = {}
-    for text in texts:
-        name, _, sizes = text.rpartition("=")
-        if not name or not re.fullmatch("[1-9][0-9]{0,9}(x[1-9][0-9]{0,9})*", sizes):
-            raise MalformedError(f"fix_shapes '{text}' is no input and shape", "write it as NAME=1x3x224x224")
-        shapes[name] = tuple(map(int, sizes.split("x")))
-    return shapes
-
-
 def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
     """Return the kinds of a setting such as `wave=signal`, by the name of the output."""
     kinds: dict[str, OutputKind] = {}
@@ -177,8 +166,6 @@ class QuantConfig:
             channels are padded where that is faster: auto, or off: all that the target can run in int8 is
             quantized, whatever time it takes.
         keep_float: Nodes that stay float: names, operator types or globs of names.
-        fix_shapes: Inputs whose free dimensions are fixed, such as x=1x3x224x224: what depends on sizes alone
-            is computed once, and the quantized model takes inputs of this shape only.
     """
 
     target: Annotated[str, option("Basic")] = "onnxruntime-x86"
@@ -231,7 +218,6 @@ class QuantConfig:
     rounding: Annotated[Literal["nearest", "gptq"], setting()] = "nearest"
     cost_model: Annotated[Literal["auto", "off"], setting()] = "auto"
     keep_float: Annotated[tuple[str, ...], option("Quality", metavar="NAME|TYPE|GLOB")] = ()
-    fix_shapes: Annotated[tuple[str, ...], setting(check=split_shapes)] = ()
 
     @property
     def float8_type(self) -> FloatType | None:

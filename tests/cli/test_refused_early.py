@@ -26,8 +26,6 @@ SETTINGS = [
         "output_kind=[logit=decision]",
         "output_kind 'logit': the model has no such output; it has logits",
     ),
-    ("--set", "fix_shapes=[picture=1x1x8x8]", "fix_shapes: the model has no input 'picture'"),
-    ("--set", "fix_shapes=[image=1x1x8x9]", "fix_shapes: input 'image': a size is 8 already, not 9"),
     ("--set", "kv_cache=int8", "kv_cache int8: the model has no"),
 ]
 JUDGING = [

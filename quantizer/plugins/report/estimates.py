@@ -31,10 +31,9 @@ from ...plan.plan import Kind, NodePlan, QuantPlan
 from ...plan.reasons import FloatReason, ReasonCode
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.plan_model import open_plan
-from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
+from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of
 from ...search.attribution import Attribution
 from ...search.integer_share import multiplications
-from ...targets.config import split_shapes
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .content import (
@@ -92,8 +91,7 @@ class Analysis:
         table = None if self.recipe is None else self.recipe.costs
         if table is None:
             return 0.0
-        given = fix_shapes(self.prepared, split_shapes(self.plan.config.fix_shapes))
-        return CostModel(given.loaded, self.measured, table).float_time_of_run
+        return CostModel(self.prepared.loaded, self.measured, table).float_time_of_run
 
     @cached_property
     def limits(self) -> NoiseLimits:

@@ -147,10 +147,10 @@ def folded_width(
     if not all(axis.is_alone for axis in axes[:planes]):
         return "its window has three dimensions"
     if planes and None in sizes:
-        return "the sizes of its input are not known; fix them with --set fix_shapes=[NAME=SHAPE]"
+        return "the sizes of its input are not known"
     width = sizes[-1]
     if width is None:
-        return "the width of its input is not known; fix it with --set fix_shapes=[NAME=SHAPE]"
+        return "the width of its input is not known"
     result = axes[-1].result_of(width)
     if not 1 <= fold <= result:
         return f"its result has {max(result, 0)} columns"

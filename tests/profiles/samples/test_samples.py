@@ -24,6 +24,7 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import arrays as array_files
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import (
+    batches_of_shape,
     has_rows,
     input_specs,
     open_samples,
@@ -499,3 +500,14 @@ def test_outputs_that_begin_with_a_fixed_axis_hold_no_rows(shapes: list[list | N
     specs = input_specs(model)
     found = sample_digests({"x": np.arange(5, dtype=np.float32)}, specs)
     assert len(found) == (5 if rows else 1)
+
+
+def test_each_sample_is_in_a_batch_and_what_is_no_batch_stays_as_it_is() -> None:
+    samples = [{"x": np.full((1, 2), n), "scale": np.ones(1)} for n in range(7)]
+    specs = [InputSpec("x", np.dtype(float), (3, 2)), InputSpec("scale", np.dtype(float), (1,))]
+    batches = batches_of_shape(samples, specs)
+    assert [batch["x"][:, 0].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
+    assert all(batch["scale"].shape == (1,) for batch in batches)
+    free = [InputSpec("x", np.dtype(float), (None, 2)), specs[1]]
+    assert [batch["x"][0, 0] for batch in batches_of_shape(samples, free)] == list(range(7))
+    assert not batches_of_shape(samples, [InputSpec("x", np.dtype(float), (3, 4)), specs[1]])

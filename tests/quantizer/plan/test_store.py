@@ -75,7 +75,6 @@ config:
   rounding: nearest
   cost_model: auto
   keep_float: [Softmax, "/head/*"]
-  fix_shapes: []
 findings:
   - {code: opset-raised, sentence: opset raised from 11 to 13}
 tensors:

@@ -268,15 +268,6 @@ def test_without_its_samples_a_profile_gives_estimates_and_says_why(tmp_path: Pa
     assert result.passed
 
 
-def test_samples_are_run_in_batches_where_a_setting_fixes_their_size(tmp_path: Path) -> None:
-    path = DIGITS / "model.onnx"
-    profile = qprof.profile(path, DIGITS / "calibration")
-    result = qprof.quantize(path, profile, tmp_path / "q.onnx", fix_shapes=["image=4x1x8x8"])
-    (check,) = result.plan.origin.checks
-    assert check.samples == len(profile.check_samples)
-    assert not any("estimated" in note for note in map(str, result.plan.findings))
-
-
 def test_a_plan_that_is_given_is_run_and_stays_as_it_is(tmp_path: Path) -> None:
     path = DIGITS / "model.onnx"
     profile = qprof.profile(path, DIGITS / "calibration")

@@ -43,7 +43,7 @@ ELSEWHERE = {
     **dict.fromkeys(("target", "mode", "form"), "they are what the model is made for"),
     **dict.fromkeys(("block_size", "fit_size", "second_type"), "refused in other modes"),
     **dict.fromkeys(("min_output_sqnr", "tolerance", "output_kind"), "limits, which a model may keep anyhow"),
-    **dict.fromkeys(("rounding", "kv_cache", "fix_shapes"), "need samples, a cache, or a free size"),
+    **dict.fromkeys(("rounding", "kv_cache"), "need samples, or a cache"),
     "cost_model": "target onnx has no times",
 }
 """Settings without a value in `OTHERS`."""
