@@ -7,7 +7,7 @@ beyond the tensor, which the operator leaves out: such a pool is written without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 
 import onnx
@@ -18,7 +18,9 @@ from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_sha
 from ..model.graph import name_of
 from ..model.protobuf import graphs_in
 from ..operators.table import MICROSOFT
-from .skeleton import skeleton
+
+SMALL = 1024
+"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
 
 POOLS = ("AveragePool", "MaxPool", "LpPool")
 """Operators with `ceil_mode`."""
@@ -96,6 +98,42 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     }
 
 
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return a model's message for inference; its large constants are inputs, without values."""
+    constants = [(value, value.const_value) for value in model.graph.initializers.values()]
+    large = {
+        name_of(value): (value, tensor)
+        for value, tensor in constants
+        if tensor is not None and tensor.nbytes > SMALL
+    }
+    for name, (value, tensor) in large.items():  # as if in a file, which is never opened
+        shape = ir.Shape(tensor.shape)
+        value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
+    try:
+        proto = ir.to_proto(model)
+    finally:
+        for value, tensor in large.values():
+            value.const_value = tensor
+    small = [tensor for tensor in proto.graph.initializer if tensor.name not in large]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(small)
+    listed = (value for value, _ in large.values() if not value.is_graph_input())
+    proto.graph.input.extend(ir.serde.serialize_value(value) for value in listed)
+    _share_constants(proto.graph, {})
+    return proto
+
+
+def _share_constants(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
+    """Give subgraphs the constants around them that they read: inference gives them no values."""
+    own = {tensor.name for tensor in graph.initializer}
+    read = dict.fromkeys(name for node in graph.node for name in node.input if name in outer)
+    graph.initializer.extend(outer[name] for name in read if name not in own)
+    visible = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        for subgraph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            _share_constants(subgraph, visible)
+
+
 def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
     """Remove `ceil_mode` from the first pool that it only gives empty windows; return if there is one."""
     for node in model.graph.all_nodes():
@@ -156,51 +194,35 @@ def _refine(value: ir.Value, inferred: ir.Value) -> int:
 
 Dims = Sequence[int | ir.SymbolicDim]
 
-LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu"), (0,)),
-    **dict.fromkeys(("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"), (0,)),
-    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), (0, 3)),
-    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization"), (0,)),
-}
-"""Operator to its outputs with type and shape of the first input."""
-
 IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
 """Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
+
+LIKE_FIRST_INPUT = (
+    *("FastGelu", "GroupNorm", "Inverse", "RotaryEmbedding", "SkipGroupNorm", "Trilu"),
+    *IN_DEFAULT_DOMAIN,
+)
+"""Operators whose output has type and shape of the first input."""
 
 
 def _set_contrib_shapes(model: ir.Model) -> int:
     """Give outputs of onnxruntime's operators type and shape where these are unknown; return how many."""
     changed = 0
     for node in model.graph.all_nodes():
-        for index, source, dims in _contrib_outputs(node):
-            output = node.outputs[index] if index < len(node.outputs) else None
-            if output is None or not output.name:
-                continue
-            if output.type is None and source.type is not None:
-                output.type = source.type
-                changed += 1
-            if output.shape is None and dims is not None and output.type is not None:
-                output.shape = ir.Shape(dims)
-                changed += 1
+        source = _input(node, 0)
+        is_contributed = node.domain == ("" if node.op_type in IN_DEFAULT_DOMAIN else MICROSOFT)
+        if not is_contributed or source is None or not node.outputs[0].name:
+            continue
+        if node.op_type not in (*LIKE_FIRST_INPUT, *_RULES):
+            continue
+        dims = _dims(source) if node.op_type in LIKE_FIRST_INPUT else _RULES[node.op_type](node)
+        output = node.outputs[0]
+        if output.type is None and source.type is not None:
+            output.type = source.type
+            changed += 1
+        if output.shape is None and dims is not None and output.type is not None:
+            output.shape = ir.Shape(dims)
+            changed += 1
     return changed
-
-
-def _contrib_outputs(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
-    """Yield outputs by index, a value of the same type, and the dimensions, None for unknown ones."""
-    if node.domain not in ("", MICROSOFT) or not node.inputs or node.inputs[0] is None:
-        return
-    first = node.inputs[0]
-    if (node.domain == "") != (node.op_type in IN_DEFAULT_DOMAIN):
-        return
-    if node.op_type in LIKE_FIRST_INPUT:
-        for index in LIKE_FIRST_INPUT[node.op_type]:
-            yield index, first, _dims(first)
-    elif node.op_type == "EmbedLayerNormalization":
-        table = _input(node, 2)
-        if table is not None:
-            yield from ((index, table, _embedded(node)) for index in (0, 2))
-    elif node.op_type in _RULES:
-        yield 0, first, _RULES[node.op_type](node)
 
 
 def _dims(value: ir.Value | None, wanted: int | None = None) -> list[int | ir.SymbolicDim] | None:
@@ -222,23 +244,6 @@ def _int(node: ir.Node, name: str) -> int:
 
 def _divided(dim: int | ir.SymbolicDim, count: int) -> int | ir.SymbolicDim:
     return dim // count if isinstance(dim, int) and count > 0 else ir.SymbolicDim(None)
-
-
-def _embedded(node: ir.Node) -> Dims | None:
-    tokens, table = _dims(node.inputs[0], 2), _dims(_input(node, 2), 2)
-    return None if tokens is None or table is None else [*tokens, table[1]]
-
-
-def _attention(node: ir.Node) -> Dims | None:
-    """Input (batch, length, width), weights (width, those of query, key and value)."""
-    source, weights = _dims(node.inputs[0], 3), _dims(_input(node, 1), 2)
-    if source is None or weights is None:
-        return None
-    sizes = node.attributes.get("qkv_hidden_sizes")
-    given = sizes.as_ints() if sizes is not None and sizes.type == ir.AttributeType.INTS else ()
-    if len(given) != 3 or min(given) < 0:
-        return [*source[:2], _divided(weights[1], 3)]
-    return [*source[:2], given[2]]
 
 
 def _multi_head_attention(node: ir.Node) -> Dims | None:
@@ -270,19 +275,6 @@ def _group_query_attention(node: ir.Node) -> Dims | None:
     return [*query[:2], _product(heads, head)]
 
 
-def _matmul(node: ir.Node) -> Dims | None:
-    left, right = _dims(node.inputs[0]), _dims(_input(node, 1))
-    batches = any(_int(node, name) for name in ("transBatchA", "transBatchB"))
-    if left is None or right is None or min(len(left), len(right)) < 2 or batches:
-        return None
-    rows = left[-1] if _int(node, "transA") else left[-2]
-    columns = right[-2] if _int(node, "transB") else right[-1]
-    if len(right) == 2 or left[:-2] == right[:-2]:
-        return [*left[:-2], rows, columns]
-    free = [ir.SymbolicDim(None) for _ in range(max(len(left), len(right)) - 2)]
-    return [*free, rows, columns]
-
-
 def _packed_product(node: ir.Node) -> Dims | None:
     """Input (..., inner), packed weights of N columns."""
     source, columns = _dims(node.inputs[0]), _int(node, "N")
@@ -290,11 +282,8 @@ def _packed_product(node: ir.Node) -> Dims | None:
 
 
 _RULES: Mapping[str, Callable[[ir.Node], Dims | None]] = {
-    "Attention": _attention,
-    "FusedMatMul": _matmul,
     "GroupQueryAttention": _group_query_attention,
     "MatMulNBits": _packed_product,
     "MultiHeadAttention": _multi_head_attention,
-    "TransposeMatMul": _matmul,
 }
 """Operator to the dimensions of its first output, which has the type of the first input."""

@@ -52,7 +52,6 @@ def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
     [
         ("FusedMatMul<transB = 1>(x, w)", (None, 6, 4)),
         ("FusedMatMul<transA = 1>(x, x)", (None, 8, 8)),
-        ("TransposeMatMul<transB = 1>(x, x)", (None, 6, 6)),
         ("Attention<num_heads = 2>(x, q, b)", (None, 6, 8)),
         ("Attention<num_heads = 2, qkv_hidden_sizes = [10, 10, 4]>(x, q, b)", (None, 6, 4)),
         ("MultiHeadAttention<num_heads = 2>(x, x, x)", (None, 6, 8)),
@@ -63,7 +62,6 @@ def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
         ('FusedConv<activation = "Relu", kernel_shape = [3], pads = [1, 1]>(x, k)', (None, 5, 8)),
         ("EmbedLayerNormalization(i, , e, e, , r, r)", (None, 6, 8)),
         ("Trilu(x)", (None, 6, 8)),
-        ("Pad(x, a)", (None, 7, 10)),
     ],
 )
 def test_shapes_of_outputs_of_onnxruntimes_operators_are_known(
@@ -71,7 +69,7 @@ def test_shapes_of_outputs_of_onnxruntimes_operators_are_known(
 ) -> None:
     text = (
         "g (float[N, 6, 8] x, float[N, 6, 2, 3, 4] p, float[N, 8] f, int32[N, 6] i, int32[N] s, int32 t)"
-        " => (y) <int64[6] a = {0, 0, 1, 0, 1, 1}>"
+        " => (y)"
         f"{{ h = com.microsoft.{call}  y = Relu(h) }}"
     )
     constants = {"w": (4, 8), "q": (8, 24), "b": (24,), "v": (4,), "k": (5, 6, 3), "e": (9, 8), "r": (8,)}

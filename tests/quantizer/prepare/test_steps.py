@@ -36,8 +36,7 @@ from qprof_onnx.quantizer.prepare.inlining import (
     unlist_initializers,
 )
 from qprof_onnx.quantizer.prepare.opset import raise_opset
-from qprof_onnx.quantizer.prepare.shapes import clean_shapes, infer_shapes
-from qprof_onnx.quantizer.prepare.skeleton import skeleton
+from qprof_onnx.quantizer.prepare.shapes import clean_shapes, infer_shapes, skeleton
 
 
 def parsed(text: str, opset: int = 17, ir_version: int = 8, domains: str = "") -> ir.Model:
@@ -416,7 +415,7 @@ def test_large_constants_are_inputs_of_the_skeleton() -> None:
         f"g (float[1,400] x) => (float[1,1] y) <float[400,1] w = {{{numbers}}}, float[1] b = {{1}}>"
         "{ t = MatMul(x, w)  y = Add(t, b) }"
     )
-    bare = onnx.ModelProto.FromString(skeleton(model))
+    bare = skeleton(model)
     assert [tensor.name for tensor in bare.graph.initializer] == ["b"]
     assert [value.name for value in bare.graph.input] == ["x", "w"]
     assert list(model.graph.initializers) == ["w", "b"]
