@@ -140,11 +140,13 @@ def _as_given(model: ir.Model) -> Iterator[str | bytes]:
 def stated_borders(metadata: Mapping[str, str], values: Iterable[Any]) -> dict[str, FloatBorder]:
     """Return the borders of a model by its metadata, given its inputs and outputs, which have a shape."""
     ranks = {value.name: len(value.shape) for value in values}
-    return {
-        name: FloatBorder(border.scale_for(ranks[name]), border.zero_point, border.type)
-        for name, border in borders_in(metadata).items()
-        if name in ranks
-    }
+    borders = {}
+    for name, params in borders_in(metadata).items():
+        if name in ranks:
+            after = ranks[name] - 1 - (params.axis or 0)
+            scale = params.scale_array if params.axis is None else params.scale.reshape(-1, *[1] * after)
+            borders[name] = FloatBorder(scale, int(params.zero_point[0]), params.qtype.name)
+    return borders
 
 
 def _float_bytes(model: str | bytes, dequantized: bool) -> int:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.errors import PlanError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
-from ..numerics.affine import QuantParams
+from ..numerics.affine import TYPES, QuantParams
 from ..prepare.prepare import nodes_said_to_be_quantized
 from .plan import Kind, QuantPlan
 
@@ -30,34 +30,6 @@ TEXTS = ("tool", "float_model", "target", "form", "schema", "plan", "profile")
 
 DIGEST_DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
-
-
-@dataclass(frozen=True)
-class Border:
-    """An input or output of a model that is integers: float value = scale * (integer - zero_point).
-
-    Attributes:
-        type: "uint8" or "int8".
-        scale: of all of it, or of each channel.
-        zero_point: of all of it.
-        axis: of the channels; None for one scale.
-    """
-
-    type: str
-    scale: float | tuple[float, ...]
-    zero_point: int
-    axis: int | None = None
-
-    @classmethod
-    def of(cls, params: QuantParams) -> Border:
-        """Return a border with these parameters."""
-        scale = params.tensor_scale if params.axis is None else tuple(params.scale.tolist())
-        return cls(params.qtype.name, scale, int(params.zero_point[0]), params.axis)
-
-    def scale_for(self, rank: int) -> npt.NDArray[np.float32]:
-        """Return the scale, which broadcasts with a tensor of a rank."""
-        scale = np.array(self.scale, np.float32)
-        return scale if self.axis is None else scale.reshape([-1, *[1] * (rank - 1 - self.axis)])
 
 
 @dataclass(frozen=True)
@@ -73,7 +45,7 @@ class Provenance:
         estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
             not known, as without a profile.
         sqnr_bands: the lowest and highest SQNR that was expected, where noise was measured for the estimate.
-        borders: inputs and outputs that are integers outside.
+        borders: parameters of the inputs and outputs that are integers outside.
         instrumented: whether the model has profiling nodes.
         quantized_nodes: how many nodes have integer values; None where the model does not say.
     """
@@ -87,7 +59,7 @@ class Provenance:
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    borders: Mapping[str, Border] = field(default_factory=dict)
+    borders: Mapping[str, QuantParams] = field(default_factory=dict)
     instrumented: bool = False
     quantized_nodes: int | None = None
 
@@ -105,7 +77,7 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         profile=plan.origin.profile,
         estimated_sqnr=plan.origin.estimated_sqnr,
         sqnr_bands=plan.origin.sqnr_bands,
-        borders={name: Border.of(params) for name, params in plan.borders.items()},
+        borders=plan.borders,
         quantized_nodes=sum(node.kind not in unchanged for node in plan.nodes.values()),
     )
 
@@ -115,10 +87,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
     nodes = provenance.quantized_nodes
     values: dict[str, str | Mapping[str, Any]] = {
         **vars(provenance),
-        "borders": {
-            name: {key: value for key, value in vars(border).items() if value is not None}
-            for name, border in provenance.borders.items()
-        },
+        "borders": {name: _written_border(params) for name, params in provenance.borders.items()},
         "instrumented": "true" if provenance.instrumented else "",
         "quantized_nodes": "" if nodes is None else str(nodes),
     }
@@ -149,16 +118,20 @@ def _finite(number: Any) -> float:
     return float(number)
 
 
-def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
+def _written_border(params: QuantParams) -> dict[str, Any]:
+    scale = params.tensor_scale if params.axis is None else params.scale.tolist()
+    head = {"type": params.qtype.name, "scale": scale, "zero_point": int(params.zero_point[0])}
+    return head if params.axis is None else {**head, "axis": params.axis}
+
+
+def borders_in(metadata: Mapping[str, str]) -> dict[str, QuantParams]:
     """Return the inputs and outputs that are integers by a model's metadata, or none if they are spoiled."""
 
-    def border(entry: Any) -> Border:
-        scales, axis = entry["scale"], entry.get("axis")
-        listed = scales if isinstance(scales, list) else [scales]
-        if entry["type"] not in ("uint8", "int8") or not listed or not all(scale > 0.0 for scale in listed):
-            raise ValueError(f"{entry} is not a border")
-        scale = float(scales) if axis is None else tuple(map(float, listed))
-        return Border(entry["type"], scale, int(entry["zero_point"]), None if axis is None else int(axis))
+    def border(entry: Any) -> QuantParams:
+        scale, axis = entry["scale"], entry.get("axis")
+        scales = tuple(map(float, scale)) if isinstance(scale, list) else (float(scale),)
+        points = (int(entry["zero_point"]),) * len(scales)
+        return QuantParams(scales, points, TYPES[entry["type"]], None if axis is None else int(axis))
 
     return read_entries(metadata, BORDERS, border)
 
@@ -184,7 +157,7 @@ def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any]
     """Return the entries by name of a model's metadata, as JSON under a key; none where they are spoiled."""
     try:
         return {name: entry_of(value) for name, value in parse_json(metadata.get(key, "{}")).items()}
-    except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
+    except (PlanError, ValueError, TypeError, AttributeError, LookupError, OverflowError):
         return {}
 
 

@@ -39,9 +39,9 @@ def with_conversions(model: onnx.ModelProto, borders: dict) -> onnx.ModelProto:
     outer.CopyFrom(model)
     graph, before, after = outer.graph, [], []
     for name, border in borders.items():
-        kind = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}[border.type]
-        graph.initializer.append(helper.make_tensor(f"{name}.s", TensorProto.FLOAT, (), [border.scale]))
-        graph.initializer.append(helper.make_tensor(f"{name}.z", kind, (), [border.zero_point]))
+        kind = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}[border.qtype.name]
+        graph.initializer.append(helper.make_tensor(f"{name}.s", TensorProto.FLOAT, (), border.scale))
+        graph.initializer.append(helper.make_tensor(f"{name}.z", kind, (), border.zero_point))
         for values, is_input in ((graph.input, True), (graph.output, False)):
             for value in values:
                 if value.name != name:
@@ -76,14 +76,14 @@ def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
     floats, integers = onnx.load(tmp_path / "f.onnx"), onnx.load(tmp_path / "i.onnx")
     borders = borders_in(metadata(integers))
     assert set(borders) == {"image", "logits"}
-    assert {border.type for border in borders.values()} == {io}
+    assert {border.qtype.name for border in borders.values()} == {io}
     kinds = {value.type.tensor_type.elem_type for value in (*integers.graph.input, *integers.graph.output)}
     assert kinds == {TensorProto.UINT8 if io == "uint8" else TensorProto.INT8}
     ends = np.iinfo(io)
     for file in sorted(DATA.glob("*.npz"))[:3]:
         image = np.load(file)["image"]
         border = borders["image"]
-        codes = np.rint(image / np.float32(border.scale)) + border.zero_point
+        codes = np.rint(image / border.scale) + border.zero_point
         given = {"image": np.clip(codes, ends.min, ends.max).astype(io)}
         (expected,), (found,) = run(with_conversions(floats, borders), given), run(integers, given)
         assert found.dtype == io
@@ -104,7 +104,7 @@ def test_such_a_model_is_judged_on_the_samples_of_the_float_one(profiled: Path, 
     found = evaluate(MODEL, tmp_path / "i.onnx", DATA, labels=DATA / "labels.txt", latency=False)
     assert found.score is not None
     assert found.provenance is not None
-    assert found.provenance.borders["image"].type == "int8"
+    assert found.provenance.borders["image"].qtype.name == "int8"
     assert (found.worst_sqnr or 0.0) > 34.0
     assert abs(found.score.drop) <= 0.5
 
@@ -195,13 +195,13 @@ def test_integers_at_the_border_of_what_stays_float_are_right_in_every_opset(
         borders = borders_in(metadata(written))
         x = borders["x"]
         for feed in feeds[:2]:
-            codes = np.rint(feed["x"] / np.float32(x.scale)) + x.zero_point
+            codes = np.rint(feed["x"] / x.scale) + x.zero_point
             codes = np.clip(codes, np.iinfo(io).min, np.iinfo(io).max)
-            floats = (np.float32(x.scale) * (codes - x.zero_point)).astype(np.float32)
+            floats = (x.scale * (codes - x.zero_point)).astype(np.float32)
             (expected,), (found,) = run(model, {"x": floats}), run(written, {"x": codes.astype(io)})
             if "y" in borders:
                 y, ends = borders["y"], np.array([np.iinfo(io).min, np.iinfo(io).max], np.float32)
-                expected = expected.clip(*(np.float32(y.scale) * (ends - y.zero_point)))
-                found = np.float32(y.scale) * (found.astype(np.float32) - y.zero_point)
+                expected = expected.clip(*(y.scale * (ends - y.zero_point)))
+                found = y.scale * (found.astype(np.float32) - y.zero_point)
             noise = float(((found - expected) ** 2).sum() / (expected**2).sum())
             assert noise < 1e-3  # 30 dB: the steps of the output, and of weights stored in 8 bits

@@ -18,6 +18,7 @@ from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.numerics.affine import broadcast_scales
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.exchange.kv_scales import write
@@ -105,13 +106,14 @@ def test_the_past_goes_through_as_it_is_and_the_new_is_rounded(
     feed = {"input_ids": rng.integers(0, WORDS, (1, 3)), **dict(zip(PAST, past, strict=True))}
     session = ort.InferenceSession(str(written))
     borders = borders_in(session.get_modelmeta().custom_metadata_map)
-    floating = {name: feed[name] * borders[name].scale_for(4) for name in PAST}
+    scales = {name: broadcast_scales(borders[name].scale, borders[name], feed[name].shape) for name in PAST}
+    floating = {name: feed[name] * scales[name] for name in PAST}
     exact = ort.InferenceSession(str(model)).run([*PAST.values()], {**feed, **floating})
     for name, before, found, floats in zip(
         PAST, past, session.run([*PAST.values()], feed), exact, strict=True
     ):
         assert np.array_equal(found[:, :, :7], before)
-        steps = np.clip(np.rint(floats[:, :, 7:] / borders[name].scale_for(4)), -128, 127)
+        steps = np.clip(np.rint(floats[:, :, 7:] / scales[name]), -128, 127)
         # Weights of 8 bits move the new keys themselves a little.
         assert np.abs(found[:, :, 7:] - steps).max() <= 3
 
@@ -286,7 +288,7 @@ def test_what_reads_a_cache_otherwise_reads_its_floats(tmp_path: Path) -> None:
     write_quantized(tmp_path / "m.onnx", profile, tmp_path / "q.onnx", recipe=recipe)
     past = np.arange(-12, 12, dtype=np.int8).reshape(1, 3, 8)
     session = ort.InferenceSession(str(tmp_path / "q.onnx"))
-    scale = borders_in(session.get_modelmeta().custom_metadata_map)["past"].scale_for(3)
+    scale = borders_in(session.get_modelmeta().custom_metadata_map)["past"].scale
     y, present = session.run(["y", "present"], {"x": np.zeros((1, 1, 8), np.float32), "past": past})
     assert np.array_equal(present[:, :3], past)
     assert np.allclose(y, np.tanh(present * scale), atol=0.02)  # Tanh may be a table of 8 bits
