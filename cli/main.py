@@ -31,12 +31,12 @@ from .interruptions import EndedError, Interruptions
 COMMAND_GROUPS = {
     "Everyday": {
         "quantize": "Quantize a model, from samples or from its profile.",
-        "evaluate": "Compare a quantized model with its float one.",
+        "evaluate": "Compare a quantized model with its float model.",
         "report": "Write a page about a quantized model, with changes to try.",
     },
     "Profile once": {
         "dump-profile": "Run a model on samples and record the values of its tensors.",
-        "merge": "Merge profiles of parts of the data into one of all.",
+        "merge": "Merge profiles of parts of the data into one profile.",
         "diff": "Compare two profiles of a model, the largest drift first.",
         "show": "Print a profile or a plan, or explain a tensor or node of one.",
     },
@@ -45,7 +45,7 @@ COMMAND_GROUPS = {
         "tune": "Find and verify the best plan that meets a target.",
     },
     "Publish": {
-        "verify": "Hold a card against a quantized model, or a newer card.",
+        "verify": "Compare a card with a quantized model, or with a newer card.",
     },
     "Other tools, models of several files": {
         "import": "Read another tool's file as a profile or a plan.",
@@ -107,11 +107,11 @@ EPILOG = """\b
 Exit codes:
   0    done
   1    done, but a gate failed or is not proven (such as --min-sqnr of qprof evaluate)
-  2    wrong usage or unusable input; the message says what to do
+  2    wrong usage or unusable input; the message names the remedy
   70   an error of qprof itself; please report it
   130  interrupted with Ctrl-C; no half-written file is left
   141  the reader of the output went away
-  143  ended by SIGTERM, 129 by SIGHUP; as Ctrl-C
+  143  ended by SIGTERM, 129 by SIGHUP; like Ctrl-C
 
 \b
 Example:

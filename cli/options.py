@@ -478,7 +478,7 @@ custom_ops_option = option(
     metavar="LIB",
     expose_value=False,
     callback=_load_libraries,
-    help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+    help="Library of custom operators to load; it is code and runs with your permissions. Repeatable.",
 )
 
 model_argument = option_list(custom_ops_option, click.argument("model", type=MODEL, metavar="MODEL.onnx"))
@@ -559,7 +559,7 @@ def setting_options(*records: type) -> Callable[[F], F]:
             group="Basic",
             type=Name(lambda: PRECISIONS),
             help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
-            "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
+            "mixed (weights of 4 and 8 bits within --max-size); floating-point weights in blocks: "
             f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}."
             "  [default: int8]",
         ),
@@ -568,7 +568,7 @@ def setting_options(*records: type) -> Callable[[F], F]:
             group="Basic",
             type=EXISTING,
             metavar="FILE",
-            help="YAML file of settings, or of a target of your own; options overrule it.",
+            help="YAML file of settings, or of your own target; options override it.",
         ),
         click.option(
             "--set",
@@ -578,8 +578,8 @@ def setting_options(*records: type) -> Callable[[F], F]:
             group="Basic",
             multiple=True,
             metavar="KEY=VALUE",
-            help="One line of such a file: a setting, as in cost_model=off, or a fact of the runtime, as in "
-            "runtime.operators.Conv=[float]; 'qprof schema config' has all. Repeatable.",
+            help="A line of that file: a setting, as in cost_model=off, or a fact about the runtime, as in "
+            "runtime.operators.Conv=[float]; 'qprof schema config' lists all. Repeatable.",
         ),
         record_options(QuantConfig, shows_defaults=False),
     )

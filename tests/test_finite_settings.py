@@ -48,5 +48,5 @@ def test_a_setting_that_is_not_finite_is_refused_by_name() -> None:
 @pytest.mark.parametrize("value", [-1.0, 301.0])
 @pytest.mark.parametrize("name", ["min_tensor_sqnr", "min_output_sqnr"])
 def test_a_limit_that_no_float_can_have_is_refused(name, value) -> None:
-    with pytest.raises(ConfigError, match=rf"{name} {value:g} is no number of decibels; give 0"):
+    with pytest.raises(ConfigError, match=rf"{name} {value:g} is not a number of decibels; give 0"):
         load_recipe(None, {name: value})

@@ -72,7 +72,7 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
     default=MAX_NON_FINITE,
     show_default=True,
     metavar="SHARE",
-    help="Gate: share of NaN and Inf in the worst tensor.",
+    help="Gate: fraction of NaN and Inf in the worst tensor.",
 )
 @record_options(RunSettings)
 @json_option
@@ -88,13 +88,12 @@ def command(
 ) -> None:
     """Run a model on samples and record the values of its tensors.
 
-    The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
-    range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no
-    data: make it once, then choose schema, calibrator and target with qprof quantize.
-    NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
-    the share --max-non-finite ends with exit code 1, the profile written.
-    Threads and clusters do not change a byte of the profile. What is printed ends with
-    a line for each input, and with hints where the data look wrong.
+    The profile contains the exact range and a histogram of every floating-point activation, and the range,
+    mean and power of each channel of the inputs of weighted layers. Make it once; then choose schema,
+    calibrator and target with qprof quantize, without the data. NaN and Inf are excluded, and reported with
+    the first sample and node. If their fraction in a tensor exceeds --max-non-finite, the exit code is 1, and
+    the profile is still written. Threads and clusters do not change a byte of the profile.
+    The output ends with a line for each input, and with a warning if the data look wrong.
 
     \b
     Example:

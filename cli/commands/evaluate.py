@@ -87,10 +87,14 @@ comparing_options = option_list(
     group="Files",
     type=NEW,
     metavar="CARD.json",
-    help="Write a record of the quantized model, which qprof verify holds against it.",
+    help="Write a record of the quantized model, for qprof verify.",
 )
 @option(
-    "--markdown", group="Files", type=NEW, metavar="README.md", help="The same for people and model hubs."
+    "--markdown",
+    group="Files",
+    type=NEW,
+    metavar="README.md",
+    help="Write the same record as a page for model hubs.",
 )
 @report_option
 @json_option
@@ -105,12 +109,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare a quantized model with its float one, and say how good it is.
+    """Compare a quantized model with its float model, and print a verdict.
 
-    Runs both on the same samples. The verdict is that of quantize --data, by the plan and profile beside OUT,
-    else by what the outputs look like. A gate that is not met, or not proven, ends with exit code 1. Without
-    --labels, boxes, masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is
-    the string "inf". A card names the files by what is in them, and holds what was measured and the gates.
+    Runs both models on the same samples. The verdict follows the same rules as in quantize --data. It uses
+    the plan and profile beside OUT; without them, the kind of each output is derived from the graph. If a
+    gate is not met or not proven, the exit code is 1. Without --labels, --metric uses the boxes, masks or
+    texts of the float model as labels. In JSON an infinite SQNR is the string "inf". A card contains digests
+    of the files, the measured figures and the gates.
 
     \b
     Example:

@@ -13,13 +13,15 @@ from ..options import EXISTING, NEW, FileCommand
 @click.command("merge", cls=FileCommand)
 @click.argument("profiles", type=EXISTING, nargs=-1, required=True, metavar="PROFILE.yaml...")
 @click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
-@click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a note.")
+@click.option(
+    "--allow-duplicates", is_flag=True, help="Accept samples that two profiles contain, with a note."
+)
 def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) -> None:
-    """Merge profiles of parts of the data into one of all.
+    """Merge profiles of parts of the data into one profile.
 
-    The merged profile is, byte for byte, the one that qprof dump-profile writes for all the samples at once,
-    whatever the order of the shards. All must be of one model. The same samples in two of them are an error,
-    unless --allow-duplicates is given.
+    The merged profile is, byte for byte, the one that qprof dump-profile writes for all samples at once.
+    The order of the shards does not matter. All must come from one model. It is an error if two of them
+    contain the same samples, except with --allow-duplicates.
 
     \b
     Example:

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     "--check-speed",
     group="Speed",
     is_flag=True,
-    help="Measure latency, and keep what makes the model faster: never slower than float.",
+    help="Measure latency, and use int8 only if it is faster than float.",
 )
 @option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead.")
 @report_option
@@ -102,9 +102,9 @@ def command(
 ) -> None:
     """Quantize a model, from samples or from its profile.
 
-    With --data qprof profiles three quarters of the samples, quantizes, and judges the result on the rest.
-    The profile stays beside OUT, and is used again. With --profile too, all samples judge. --as int8-dynamic
-    and weight-only-... need neither.
+    With --data, qprof profiles three quarters of the samples, quantizes, and tests the result on the rest.
+    The profile is stored beside OUT and reused. With --data and --profile, all samples test the result.
+    --as int8-dynamic and weight-only-... need neither.
 
     \b
     Examples:

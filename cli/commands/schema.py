@@ -13,8 +13,8 @@ from ..options import Command
 def command(name: str | None) -> None:
     """Print the JSON Schema of a file or of a result.
 
-    Editors complete and check a configuration file or a plan with it; programs that read what --json prints
-    can check it. A result says in its key format which schema it follows.
+    Editors use it to complete and check a configuration file or a plan, and programs to check --json results.
+    The key format of a result names its schema.
 
     \b
     Examples:

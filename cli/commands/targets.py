@@ -26,20 +26,20 @@ MEASURING = OptionalModule("--measure", "quantizer.plugins.tune.measure_target")
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Threads inside an operator; measured times hold for one number of them.",
+    help="Threads inside an operator; measured times apply to this number.",
 )
 @json_option
 def command(name: str | None, measure: Path | None, threads: int, as_json: bool) -> None:
     """List the runtimes that qprof can quantize for.
 
-    Each with its default settings; --target auto takes the one of this machine. A target of your own is a
-    YAML file like those in configs/, given with --config; qprof schema config prints what it may hold. With
-    NAME, or such a file: how each operator is handled there. One that is not listed stays float, with the
-    reason in the plan.
+    Prints each target with its default settings. --target auto chooses the target of this machine. Your own
+    target is a YAML file like those in configs/, passed with --config; qprof schema config prints its keys.
+    With NAME, or such a file, prints how the target handles each operator. An operator that is not listed
+    stays float; the plan stores the reason.
 
-    With --measure small networks of one operator each are run in float and quantized, with onnxruntime's
-    profiler. From these times quantize predicts what each node and conversion will cost. It takes a few
-    minutes; nothing else should run meanwhile. The processor must be one that the target is for.
+    With --measure, qprof runs small networks of one operator in float and quantized, with onnxruntime's
+    profiler. From these times quantize predicts the time of each node and conversion. It takes a few
+    minutes; nothing else should run meanwhile. The target must be for the processor of this machine.
 
     \b
     Examples:

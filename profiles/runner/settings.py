@@ -29,13 +29,13 @@ class RunSettings:
     model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
 
     Attributes:
-        tensors: Every float activation, or those that some plan can need. In Python: or names of tensors.
+        tensors: Every float activation, or only those that a plan can need. In Python: or names of tensors.
         channels: Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm). In Python: or
             the axis of the channels of each tensor, by name.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
-        by_row: Run the rows of a batch one by one: same bytes however the data are batched.
-        keep_samples: Samples kept as they are beside the profile: quantize runs a model on them before it is
-            written; 0 for none.
+        by_row: Run the rows of a batch one by one; the batch size then does not change the bytes.
+        keep_samples: Number of raw samples stored beside the profile, with which quantize tests a model
+            before it writes it; 0 for none.
         provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
             Python: in full or short. The bytes of a profile are promised for the CPU alone.
         threads: Samples that run at the same time; 0 for one per core.

@@ -53,13 +53,13 @@ def settings_of(name: str, where: str, size: str | None = None) -> dict[str, Any
     if name == MIXED:
         if size is None:
             missing = "fit_size='900MB'" if where == "config" else "--max-size, as 900MB"
-            raise ConfigError(f"{where} mixed: needs the size that the model may have; give {missing}")
+            raise ConfigError(f"{where} mixed: needs the size of the model; give {missing}")
         return {**PRECISIONS[name], "fit_size": size}
     if name not in PRECISIONS:
         if name in get_args(RestType):
             option_name = "float_type" if where == "config" else "--set float_type"
             raise ConfigError(
-                f"{where} {name}: is a type of what stays float; give {option_name}={name}, with or without "
+                f"{where} {name}: is a type of float nodes; give {option_name}={name}, with or without "
                 f"{where}"
             )
         words = ", ".join(PRECISIONS)
@@ -74,7 +74,7 @@ def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str)
         meant["keep_float"] = (*given.get("keep_float", ()), *meant["keep_float"])
     for key, value in meant.items():
         if key != "keep_float" and given.get(key, value) != value:
-            raise ConfigError(f"{name}: means {key} {value}, and {key} {given[key]} was given; leave one out")
+            raise ConfigError(f"{name}: means {key} {value}, but {key} {given[key]} was given; leave one out")
     return {**given, **meant}
 
 
@@ -83,13 +83,13 @@ class Judge(EvaluationOptions):
     """The means of judging a quantized model: samples, truth, metric, limits, and runs of the models.
 
     Attributes:
-        labels: Truth that the metric reads; without one the class of each row: one integer a line, .npy,
+        labels: Labels for the metric. Without a metric, the class of each row: one integer per line, .npy,
             FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its
             classes.txt). In Python: a file, a folder, or integers.
-        preprocess: How files become samples: imagenet, clip, yolo, raw, or FILE (recipe,
+        preprocess: Recipe that turns files into samples: imagenet, clip, yolo, raw, or FILE (recipe,
             preprocessor_config.json, tokenizer.json).
-        held_out: Only the samples that quantize holds out of DATA, with the same --limit: its profile was
-            made from the others.
+        held_out: Use only the samples that quantize held out of DATA, with the same --limit; the others made
+            the profile.
         transform: makes a sample of an item of the data.
         gate: limits that the quantized model must keep.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample.
@@ -116,13 +116,13 @@ class QuantizeOptions(Judge):
     Attributes:
         latency: how speed is measured where the result is judged; None leaves it out.
         holdout_data: Samples to judge the result on. [default: a quarter of --data, of few up to half]
-        budget: Processor seconds for trying fixes, where the result is not good. If it is poor, one fix is
-            tried in any case; 0 tries none.
-        check_outputs: auto: run the model on 16 calibration samples, up to 128 of small models, or those kept
-            beside the profile, before it is written, and leave more nodes float where an output moves too
-            far.
-        keep_samples: Samples kept as they are beside the profile, on which a model is run before it is
-            written; 0: none, and none shown in a report.
+        budget: Processor seconds for trying fixes, if the result is not good. For a poor result, one fix is
+            always tried; 0 tries none.
+        check_outputs: auto: before writing the model, run it on 16 calibration samples (up to 128 for small
+            models) or on the check samples of the profile, and leave more nodes float if an output exceeds
+            its limit.
+        keep_samples: Number of raw samples stored beside the profile, to test a model before it is written;
+            0: none, and none shown in a report.
         save_plan: Write the plan: every decision.
         speed: measures the model against float when planning, and keeps float what int8 slows down; on the
             data where it has none of its own.
@@ -142,7 +142,7 @@ class QuantizeOptions(Judge):
         Literal["off", "auto"],
         option(
             "Quality",
-            "auto: apply the best fix that was tried, where the result is not good; off: only one that makes "
+            "auto: if the result is not good, apply the best fix that was tried; off: only a fix that makes "
             "a poor model good at nearly its size.",
         ),
     ] = "off"
@@ -160,7 +160,7 @@ class QuantizeOptions(Judge):
         super().__post_init__()
         check_finite(self)
         if self.budget < 0.0:
-            raise ConfigError(f"budget: {self.budget:g} is no number of seconds; give 0 or more")
+            raise ConfigError(f"budget: {self.budget:g} is not a number of seconds; give 0 or more")
         known = options_of(QuantizeOptions)
         for name in ("fix", "check_outputs"):
             value, words = getattr(self, name), known[name].words

@@ -15,7 +15,7 @@ from ...profiles.base.options import option
 from .metrics.table import metric_names
 
 RuntimeName = Literal["onnxruntime", "openvino"]
-"""What runs both models."""
+"""The runtime of both models."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EvaluationOptions:
         latency: how latency is measured, on as many threads; None leaves it out, and so does False.
         metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
             None for top-1 accuracy where there are labels.
-        runtime: What runs both models.
+        runtime: Runtime for both models.
         provider: Its execution provider or device, such as cuda or cuda:1.
 
     Raises:
@@ -105,7 +105,7 @@ class Gate:
         min_speedup: Gate: float latency over quantized latency, lower quartile.
         max_drop: Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end
             of its 95 % interval. In Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
-        min_score: Gate: --metric of the quantized model, as 99 for 99 %; at most this where lower is better.
+        min_score: Gate: --metric of the quantized model, 99 or 99%; an upper bound if lower is better.
         max_size: Gate: size of OUT.onnx, as in 4.5MB. In Python: bytes, external data included.
     """
 

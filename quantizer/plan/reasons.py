@@ -88,8 +88,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_USE: "{text}",
     ReasonCode.NO_PARAMETERS: "its constants have no quantization parameters: {text}",
     ReasonCode.NO_FORM: "form {form} cannot write it: {text}",
-    ReasonCode.REFUSED_BY_TARGET: "{target} would not run it as it was written: {text}",
-    ReasonCode.REFUSED_BY_RUNTIME: "onnxruntime did not run it as it was written: {text}",
+    ReasonCode.REFUSED_BY_TARGET: "{target} would not run the quantized node: {text}",
+    ReasonCode.REFUSED_BY_RUNTIME: "onnxruntime did not run the quantized node: {text}",
     ReasonCode.CLIPPED_FULL_RANGE: "the int8 kernel of {operator} needs output parameters for its "
     "whole range, and the Clip after it narrows them",
     ReasonCode.ONLY_CONSTANTS: "it reads no activation, only constants",
@@ -101,20 +101,20 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.BODY_NOT_RUN: "it is in {part} of '{node}' ({operator}) that no sample took",
     ReasonCode.BELOW_SQNR_LIMIT: "quantizing '{tensor}' to {type} would leave it an SQNR of "
     "{sqnr:.1f} dB, below the limit of {limit:g} dB",
-    ReasonCode.NOISE_BUDGET: "its quantization noise alone would leave output '{output}' an SQNR of "
-    "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
-    ReasonCode.NOISE_LIMIT: "its quantization noise alone would leave '{tensor}', {what}, an SQNR of "
-    "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
-    ReasonCode.MEASURED_NOISE: "run on {samples} calibration samples, its noise moves the outputs most "
+    ReasonCode.NOISE_BUDGET: "its quantization noise would leave output '{output}' an SQNR of {sqnr:.1f} dB, "
+    "and that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.NOISE_LIMIT: "its quantization noise would leave '{tensor}', {what}, an SQNR of "
+    "{sqnr:.1f} dB, and that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.MEASURED_NOISE: "in a run on {samples} calibration samples, its noise moves the outputs most "
     "for the time that it saves",
-    ReasonCode.FITS_IN_FLOAT: "quantized weights alone were too noisy as run, and {size} have room for it",
-    ReasonCode.BEFORE_STEP: "it leads to '{tensor}', of which {operator} makes steps inside the model: small "
+    ReasonCode.FITS_IN_FLOAT: "quantized weights were too noisy in a run, and {size} leave room for float",
+    ReasonCode.BEFORE_STEP: "it leads to '{tensor}', the input of a step function ({operator}): small "
     "errors would become large ones",
     ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "
     "(whose variance is {level:.1f} dB above all of it) and {cost_share:.1f} % of the "
     "multiplications: cheap in float",
-    ReasonCode.ROUNDED_OUTPUT: "it makes output '{output}', which 8 bits would round, and takes "
-    "{cost_share:.1f} % of the time more in float",
+    ReasonCode.ROUNDED_OUTPUT: "it makes output '{output}', which 8 bits would round; float costs "
+    "{cost_share:.1f} % of the time",
     ReasonCode.CONVERSION_COST: "converting its float input (from {origin}) would cost more than int8 saves",
     ReasonCode.MIXED_INPUTS: "it reads int8 and float inputs, and nothing after it runs in int8",
     ReasonCode.NO_INT8_CONSUMER: "nothing after it runs in int8",
@@ -126,7 +126,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",
     ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
     ReasonCode.SLOWER_DYNAMIC_KERNEL: "slower in int8: the kernel of {target} for a dynamic {operator} "
-    "takes {times:.2g} times as long as float; --set cost_model=off quantizes it all the same",
+    "takes {times:.2g} times as long as float; --set cost_model=off quantizes it anyway",
     ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
@@ -138,23 +138,23 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
-    ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
+    ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not accept {text}",
     ReasonCode.BEYOND_FLOAT16: "float32: the recorded range of '{tensor}' reaches {largest}, too near "
     "float16's largest number, 65504",
     ReasonCode.BELOW_FLOAT16: "float32: '{tensor}' is never 0 and comes down to {smallest:.2g}; float16's "
     "numbers end at 6e-08",
     ReasonCode.CONSTANT_BEYOND_FLOAT16: "float32: constant '{tensor}' reaches {largest}, beyond "
     "float16's 65504",
-    ReasonCode.CONSTANT_BELOW_FLOAT16: "float32: constant '{tensor}' is {smallest:.2g}, of which float16 "
-    "keeps few bits or none",
+    ReasonCode.CONSTANT_BELOW_FLOAT16: "float32: constant '{tensor}' is {smallest:.2g}; float16 would keep "
+    "few of its bits or none",
     ReasonCode.LONG_SUM: "float32: {operator} adds {elements} elements; beyond 1024 float16 loses bits",
     ReasonCode.LARGE_SUM: "float32: {operator} adds up to {largest} on its way to '{tensor}', too near "
     "float16's largest number, 65504",
     ReasonCode.RANGE_NOT_KNOWN: "float32: {operator} may leave float16's range, and no range of '{tensor}' "
     "was recorded",
     ReasonCode.NO_FLOAT16: "float32: {operator} has no float16 in opset {opset}",
-    ReasonCode.LOST_IN_FLOAT16: "float32: run on {samples} samples, '{tensor}' keeps {sqnr:.0f} dB in "
-    "float16, and what it is made of {before:.0f} dB",
+    ReasonCode.LOST_IN_FLOAT16: "float32: in a run on {samples} samples, '{tensor}' has {sqnr:.0f} dB in "
+    "float16, and the inputs of its node {before:.0f} dB",
     ReasonCode.UNKNOWN: "{text}",
 }
 
@@ -163,19 +163,17 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_OPERATOR: "operator not supported for int8: {operator}",
     ReasonCode.NO_KERNEL: "{target} has no int8 kernel: {operator}",
     ReasonCode.UNSUPPORTED_USE: "used in a way that has no int8 form: {text}",
-    ReasonCode.NOISE_BUDGET: "too much quantization noise: each alone would leave output {output} an SQNR of "
-    "{sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
-    ReasonCode.NOISE_LIMIT: "too much quantization noise: each alone would leave {tensor} ({what}) an SQNR "
-    "of {sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:.1f} dB",
+    ReasonCode.NOISE_BUDGET: "too much quantization noise: each node would leave output {output} an SQNR of "
+    "{sqnr:.1f} dB, and all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.NOISE_LIMIT: "too much quantization noise: each node would leave {tensor} ({what}) an SQNR "
+    "of {sqnr:.1f} dB, and all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:.1f} dB",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float",
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
     "included, against {float_ms:.3g} ms float",
 }
-"""What is said of several nodes at once, if the sentence with all names and ranges would read badly."""
-"""Reasons that are a choice and no bound: the choice in words, and the option by which such nodes are
-quantized all the same, as a chip without floating-point numbers needs them."""
+"""Sentences about several nodes, for codes whose usual sentence would read badly with many names."""
 
 _NAMED = 3
 """Names that a summary tells before it says how many more there are."""

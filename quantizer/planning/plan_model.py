@@ -318,7 +318,7 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
     what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
     sentence = f"{what}: int8 is predicted to save too little time"
-    remedy = "--set cost_model=off quantizes all the same"
+    remedy = "--set cost_model=off quantizes it anyway"
     figures = {"weights_only": stored}
     return planned.with_findings(
         [Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)]

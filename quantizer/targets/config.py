@@ -61,13 +61,13 @@ def _check_block_size(value: int) -> None:
 def _check_decibels(name: str, value: float | None) -> None:
     if value is not None and not 0.0 <= value <= MOST_DECIBELS:
         raise MalformedError(
-            f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
+            f"{name} {value:g} is not a number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
         )
 
 
 def _check_tolerance(value: float | None) -> None:
     if value is not None and not 0.0 < value < 1.0:
-        raise MalformedError(f"tolerance {value:g} is no error", "give a share such as 0.01")
+        raise MalformedError(f"tolerance {value:g} is not an error", "give a fraction such as 0.01")
 
 
 LEAST = "least"
@@ -83,7 +83,7 @@ def size_in_bytes(text: str) -> int:
     size = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
     if size is None or size[2] not in _UNITS or float(size[1]) == 0.0:
         raise MalformedError(
-            f"fit_size '{text}' is no size", f"write it as 900MB, or {LEAST}; units: {', '.join(_UNITS)}"
+            f"fit_size '{text}' is not a size", f"write it as 900MB, or {LEAST}; units: {', '.join(_UNITS)}"
         )
     return int(float(size[1]) * _UNITS[size[2]])
 
@@ -96,7 +96,7 @@ def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
         kind = next((known for known in OUTPUT_KINDS if known == word), None)
         if not name or kind is None:
             raise MalformedError(
-                f"output_kind '{text}' is no output and kind",
+                f"output_kind '{text}' is not an output and its kind",
                 f"write it as NAME=KIND with one of {', '.join(OUTPUT_KINDS)}",
             )
         kinds[name] = kind
@@ -115,56 +115,56 @@ class QuantConfig:
     """Settings of one quantization; every field has one name in YAML, in a plan, as an option and here.
 
     Attributes:
-        target: Runtime that the quantized model is for; its settings hold if none are given. Default: that of
-            this machine's processor.
+        target: Runtime of the quantized model; it also sets the defaults of other settings. Default: the
+            target of this machine's processor.
         mode: How nodes are quantized: static (activations with parameters from the profile), dynamic
             (parameters of activations computed at run time), weight-only (quantized weights, float
             arithmetic), auto (for each node the first of these within the noise budget). Large embedding
             tables are quantized in every mode.
-        schema: Quantization schema of activations: how a range becomes scale and zero point.
-        activation_type: Type of activations. With a type of floating-point numbers (float8e4m3fn, ...) the
-            data and weights of products (MatMul, Gemm, Conv) have it, and nothing else is quantized.
-        keep_16bit: Activations quantized to 16 bits where the others have 8 (mixed precision): names of
-            tensors or nodes, operator types or globs; a node stands for its inputs and outputs.
+        schema: Quantization schema of activations, which turns a range into scale and zero point.
+        activation_type: Type of activations. A floating-point type (float8e4m3fn, ...) applies only to the
+            inputs and weights of products (MatMul, Gemm, Conv); nothing else is quantized.
+        keep_16bit: Activations with 16 bits instead of 8 (mixed precision): names of tensors or nodes,
+            operator types or globs; a node stands for its inputs and outputs.
         weight_schema: Quantization schema of weights.
-        weight_type: Type of weights, that of activations where this is one of floating-point numbers; int7 is
-            int8 within -64..63; int4 and uint4 are for mode weight-only (8 bits where the target has no 4-bit
+        weight_type: Type of weights. If activations are floating-point, weights have the same type. int7 is
+            int8 within -64..63. int4 and uint4 are for mode weight-only (8 bits if the target has no 4-bit
             kernel).
-        second_type: Further type for the data and weights of products (MatMul, Gemm, Conv): each has this or
-            integers, in whichever what it reads has less noise by the profile; none for integers alone.
+        second_type: Second type for the inputs and weights of products (MatMul, Gemm, Conv): each product
+            uses this type or integers, depending on the noise of its inputs in the profile; none: only
+            integers.
         block_size: Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for
             the granularity.
-        fit_size: Most that the model may take, such as 900MB, in mode weight-only: each weight has one of all
-            formats that the target takes, those that lose least together and fit (noise at the outputs as
-            measured, where there is a profile), and float where a run shows that these lose too much. least,
-            with a type of few bits: all weights have it; by default embedding tables, and the product after
-            which there is no other weight, have 8 bits.
-        kv_cache: Keys and values that a decoder keeps from step to step (past_key_values, present): float, or
-            int8 where the target takes that, with a calibrated scale for each tensor, or for each element of
-            a head. The model then takes and gives them in int8.
-        float_type: Type of what stays float: float32, or float16 where its range and its 11 bits are enough,
-            in form qdq (the plan says why a node is in float32); inputs and outputs of the model stay as they
-            are. For GPUs: on a CPU it only takes longer.
-        io: What the model takes and gives in place of float: uint8 or int8, as a camera or a chip has them,
-            with scale and zero point in its metadata (qprof.borders).
+        fit_size: Size limit of the model, such as 900MB, in mode weight-only. qprof chooses a format for each
+            weight, with the least noise at the outputs (measured, if there is a profile), and float if a run
+            shows that the others lose too much. least, with a type of few bits: all weights have that type;
+            by default embedding tables and the last product have 8 bits.
+        kv_cache: Type of the keys and values that a decoder passes from step to step (past_key_values,
+            present): float, or int8 if the target supports it, with a calibrated scale for each tensor, or
+            for each element of a head. These inputs and outputs of the model are then int8.
+        float_type: Type of float nodes: float32, or float16 if its range and its 11 bits are enough, in form
+            qdq (the plan gives the reason for each float32 node); inputs and outputs of the model do not
+            change. For GPUs: on a CPU it is slower.
+        io: Type of the model's inputs and outputs: float, or uint8 or int8 for a camera or a chip, with scale
+            and zero point in the metadata (qprof.borders).
         granularity: Scales of a weight: one, or one for each output channel.
         min_tensor_sqnr: Estimated SQNR in dB below which an activation stays float.
-        min_output_sqnr: Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until
-            it does; 0 for no limit. In mode weight-only weights of 4 bits get 8 until it does. By default
-            each kind of output has a limit of its own, see output_kind, and none where fit_size is a size or
+        min_output_sqnr: Minimum estimated SQNR of every output in dB: nodes stay float until it is met; in
+            mode weight-only, weights of 4 bits get 8 until it is met. 0: no limit. By default the limit
+            depends on the kind of the output (see output_kind); there is none if fit_size is a size or
             weights have 4 bits.
-        tolerance: Typical error that outputs which are values may have, such as 0.01: over what varies in a
-            column, or relative to each value where the model makes magnitudes. The worst column may have five
-            times that, 25% at most. By default 2%, of maps, sequences and vectors 10%, as measured.
-        equalization: Cross-layer equalization of activation channels: auto (with an added Mul where no weight
-            can take the scales), free (only where a weight can), off.
+        tolerance: Limit of the typical error of outputs that are values, such as 0.01: divided by the
+            variation of a column, or relative to each value if the model computes magnitudes. The limit of
+            the worst column is five times that, 25% at most. Default: 2%, for maps, sequences and vectors
+            10%.
+        equalization: Cross-layer equalization of activation channels: auto (adds a Mul if no weight can
+            absorb the scales), free (never adds a Mul), off.
         bias_correction: Correct biases for the mean error of quantized weights.
         rounding: Rounding of weights: nearest, or gptq (least error at the output of each product), which
             needs samples (--data).
-        cost_model: Nodes that the target's table of measured kernel times predicts to be slower in int8 than
-            in float, conversions included, stay float, and so do those whose dynamic kernel is slower;
-            channels are padded where that is faster: auto, or off: all that the target can run in int8 is
-            quantized, whatever time it takes.
+        cost_model: auto: nodes stay float if int8 is predicted to be slower, conversions included, by the
+            target's table of measured kernel times, or if their dynamic kernel is slower; channels are padded
+            if that is faster. off: quantize every node that the target can run in int8, regardless of time.
         keep_float: Nodes that stay float: names, operator types or globs of names.
     """
 
@@ -208,8 +208,8 @@ class QuantConfig:
     output_kind: Annotated[
         tuple[str, ...],
         setting(
-            "What an output is, where that is told wrong from the graph, such as [wave=signal]: "
-            f"{', '.join(OUTPUT_KINDS)}. Its noise limit follows from that.",
+            "Kind of an output, if qprof derives a wrong one from the graph, such as [wave=signal]: "
+            f"{', '.join(OUTPUT_KINDS)}. It determines the noise limit.",
             check=split_kinds,
         ),
     ] = ()

@@ -62,11 +62,11 @@ def test_an_option_overrules_a_line(tmp_path: Path) -> None:
         (["--as", "int4"], "error: --as int4: is not known; give one of int8, "),
         (
             ["--as", "mixed"],
-            "--as mixed: needs the size that the model may have; give --max-size, as",
+            "--as mixed: needs the size of the model; give --max-size, as",
         ),
         (
             ["--as", "int8", "--set", "mode=dynamic"],
-            "error: --as int8: means mode static, and mode dynamic was given",
+            "error: --as int8: means mode static, but mode dynamic was given",
         ),
         (["--set", "calibratr=kl"], "error: --set: unknown key 'calibratr'; did you mean 'calibrator'?"),
         (

@@ -32,10 +32,10 @@ class QualityTarget:
     """The quality that a tuned model has to keep, and how the search for it is run.
 
     Attributes:
-        max_drop: Quality target: points that may be lost; dB, or % of float's, where the metric has them. In
-            Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
-        objective: What is optimised while the quality target is met. [default: latency; int8-share for a
-            target that is not run here] In Python: a key of `OBJECTIVES`; None for `optimised`.
+        max_drop: Quality target: largest drop of the score, in points, or dB or % of float's if the metric
+            has this unit. In Python: in the unit of the metric's drop (`MetricKind.drop`).
+        objective: Figure to optimise while the quality target is met. [default: latency; int8-share for a
+            target that does not run here] In Python: a key of `OBJECTIVES`; None for `optimised`.
         budget: Processor seconds after which no new trial starts. In Python: None for no limit.
         threads: Threads of onnxruntime, for the latency.
         provider: Its execution provider or device, such as cuda or cuda:1.
@@ -52,7 +52,7 @@ class QualityTarget:
 
     @property
     def optimised(self) -> Objective:
-        """The objective in effect: latency where none was given."""
+        """The objective in effect: latency by default."""
         return self.objective or "latency"
 
     def __post_init__(self) -> None:

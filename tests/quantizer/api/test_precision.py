@@ -71,7 +71,7 @@ def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarr
         ({"config": "weight-only"}, "config weight-only: is not known; .* Did you mean 'weight-only-8'"),
         ({"config": MIXED}, r"config mixed: needs the size .*; give fit_size='900MB'"),
         ({"config": 4}, r"config: is 4; give "),
-        ({"config": "int8-dynamic", "mode": "static"}, "means mode dynamic, and mode static was given"),
+        ({"config": "int8-dynamic", "mode": "static"}, "means mode dynamic, but mode static was given"),
         (
             {"config": qprof.QuantConfig(target="glow"), "target": "tensorrt"},
             "target: glow stands in the configuration",

@@ -234,7 +234,7 @@ def test_limits_of_noise_hold_for_an_lstm() -> None:
     assert node_of(plan_of(model_of(), min_tensor_sqnr=60.0)).stays_float
     noisy = node_of(plan_of(model_of(), min_output_sqnr=60.0))
     assert noisy.kind is Kind.FLOAT
-    assert "quantization noise alone" in noisy.reason
+    assert "quantization noise would leave" in noisy.reason
 
 
 def test_an_lstm_whose_input_8_bits_are_too_few_for_stays_float_with_the_figure() -> None:

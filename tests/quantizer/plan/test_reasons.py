@@ -48,7 +48,7 @@ def test_figures_of_several_nodes_are_told_with_their_range() -> None:
         because(ReasonCode.NOISE_BUDGET, output="y", sqnr=sqnr, total_sqnr=2.0, limit=18.0)
         for sqnr in (9.5, 3.25, 7.0)
     ]
-    assert "an SQNR of 3.2 to 9.5 dB, all quantized nodes together 2.0 dB; the limit is 18 dB" in summary(
+    assert "an SQNR of 3.2 to 9.5 dB, and all quantized nodes together 2.0 dB; the limit is 18 dB" in summary(
         some
     )
 

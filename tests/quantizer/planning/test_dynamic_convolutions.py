@@ -35,7 +35,7 @@ def test_a_kernel_slower_than_float_is_used_when_it_is_asked_for_alone(net: Netw
     assert reason.code is ReasonCode.SLOWER_DYNAMIC_KERNEL
     assert str(reason) == (
         "slower in int8: the kernel of onnxruntime-x86 for a dynamic Conv takes 5.9 times as long as float; "
-        "--set cost_model=off quantizes it all the same"
+        "--set cost_model=off quantizes it anyway"
     )
     asked = net.plan("onnxruntime-x86", mode="dynamic", cost_model="off")
     assert asked.nodes["Conv_c"].kind is asked.nodes["ConvTranspose_y"].kind is Kind.DYNAMIC

@@ -130,7 +130,7 @@ def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_th
     said = [note for note in map(str, plan.findings) if "--set cost_model=off" in note]
     assert said == [
         "weights only, of 1 node: int8 is predicted to save too little time; --set cost_model=off quantizes "
-        "all the same"
+        "it anyway"
     ]
     assert plan.origin.time is not None
     assert plan.origin.time.planned_us == plan.origin.time.float_us

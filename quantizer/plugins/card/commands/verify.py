@@ -54,7 +54,7 @@ def slack_option() -> Callable[[Any], Any]:
         multiple=True,
         callback=read,
         metavar="FIGURE=X",
-        help="How much a figure may differ from the card's, or be worse on a newer card: "
+        help="Tolerance of a figure: its difference from the card's, or its loss on a newer card: "
         f"{described}. Repeatable.  [default: {defaults}]",
     )
 
@@ -75,19 +75,19 @@ def slack_option() -> Callable[[Any], Any]:
     "--strict",
     group="Basic",
     is_flag=True,
-    help="Exit code 1 also where anything was not checked, or differs without refuting the card.",
+    help="Exit code 1 also if a value was not checked, or differs without refuting the card.",
 )
 @json_option
 def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **options: Any) -> None:
-    """Hold a card against a quantized model, or a newer card.
+    """Compare a card with a quantized model, or with a newer card.
 
-    Without --model and --data the bytes of OUT.onnx are compared. With both everything is measured again, on
-    the runtime of the card, and each value on it is compared. Exit code 1 where one is not so: other bytes,
-    samples or labels, another figure than --slack allows, a limit that was kept and is not any more. What
-    cannot be checked, such as a time of another machine, is named. No code is run because of a card: give a
-    metric of your own with --metric.
+    Without --model and --data, qprof compares only the bytes of OUT.onnx. With both, it measures everything
+    again, on the runtime of the card, and compares each value. The exit code is 1 if a value differs: other
+    bytes, samples or labels, a figure outside --slack, or a limit that is no longer met. Values that cannot
+    be checked, such as a time of another machine, are listed. A card never runs code: pass your own metric
+    with --metric.
 
-    With a newer card nothing is run, and its quantized model may be another one: exit code 1 where score,
+    With a newer card nothing is run, and the quantized model may be another one. The exit code is 1 if score,
     SQNR, size or speed is worse by more than --slack.
 
     \b

@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     metavar="N",
     help="Only the worst N.  [default: 10; JSON: all]",
 )
-@option(
-    "--model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="Leave out tensors that no plan needs."
-)
+@option("--model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="Skip tensors that no plan needs.")
 @option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters.")
 @option(
-    "--allow-different", group="Basic", is_flag=True, help="Compare models that differ, by names of tensors."
+    "--allow-different",
+    group="Basic",
+    is_flag=True,
+    help="Compare different models, by the names of their tensors.",
 )
 @record_options(QuantConfig, "calibrator", shows_defaults=False)
 @record_options(DriftLimits)
@@ -55,9 +56,9 @@ def command(
 ) -> None:
     """Compare two profiles of a model, the largest drift first.
 
-    Range growth is the factor by which OLD's range would have to grow to hold NEW's data, clipping rate the
-    share of that data that OLD's parameters clip (the baseline: of OLD's own data). The histograms are
-    compared by Jensen-Shannon (JS) distance. A gate that is exceeded, or not proven, ends with exit code 1.
+    Range growth is the factor by which OLD's range must grow to contain NEW's data. Clipping rate is the
+    fraction of NEW's data that OLD's parameters clip (baseline: the same for OLD's data). Histograms are
+    compared by Jensen-Shannon (JS) distance. If a gate is exceeded or not proven, the exit code is 1.
 
     \b
     Example:

@@ -14,28 +14,28 @@ from ..formats import FORMATS
 
 @click.command("export", cls=FileCommand)
 @click.argument("source", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
-@click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model that it is of.")
+@click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Its float model.")
 @click.option(
     "--format",
     type=click.Choice(list(FORMATS)),
     metavar="NAME",
-    help="Format to write: see above.",
+    help="Format to write, see above.",
 )
 @click.option("-o", "--output", type=NEW, metavar="FILE", help="File to write, in that format.")
 @click.option(
     "--parts",
     type=FolderWritten(()),
     metavar="DIR",
-    help="Of the plan of a joined model, instead: write each part as a quantized file here.",
+    help="For the plan of a joined model: write each part as a quantized file into this folder.",
 )
 def command(source: Path, model: Path, format: str | None, output: Path | None, parts: Path | None) -> None:
     """Write a profile or a plan for another tool.
 
-    Of a profile the ranges are those of the data. Of a plan they are what its quantized activations
-    represent: what a calibrator of qprof chose. Formats of scales and zero points need a plan. What a format
-    cannot hold is told. With --parts DIR gets PART.int8.onnx for each part of a model that qprof join wrote,
-    with the inputs and outputs of the part's float file. One after the other they compute what the quantized
-    model of the whole computes, bit for bit. All are written, or none.
+    From a profile, qprof exports the ranges of the data; from a plan, the ranges that a calibrator chose for
+    the quantized activations. Formats of scales and zero points need a plan. Notes list the data that a
+    format cannot store. With --parts, DIR gets PART.int8.onnx for each part of a model that qprof join wrote,
+    with the inputs and outputs of the part's float file. Run one after the other, they compute the same as
+    the quantized model of the whole, bit for bit. qprof writes all of them, or none.
 
     \b
     Formats:

@@ -13,18 +13,18 @@ from ....targets.forms import FORMS
 
 @click.command("import", cls=FileCommand)
 @click.argument("source", type=EXISTING, metavar="FILE")
-@click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model that it is of.")
+@click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Its float model.")
 @click.option(
     "--target",
     type=DATA,
     metavar="NAME|FILE",
-    help="Of a plan: runtime to plan for; what it lacks stays float.",
+    help="For a plan: runtime to plan for; nodes without a kernel there stay float.",
 )
-@click.option("--form", type=click.Choice(FORMS), help="Of a plan: output format; FILE's by default.")
+@click.option("--form", type=click.Choice(FORMS), help="For a plan: output format. Default: FILE's.")
 @click.option(
     "--chosen-ranges",
     is_flag=True,
-    help="Of a profile: take the ranges that the other tool chose, even where FILE has histograms.",
+    help="For a profile: use the ranges that the other tool chose, even if FILE has histograms.",
 )
 @click.option(
     "-o", "--output", required=True, type=NEW, metavar="PROFILE.yaml|PLAN.yaml", help="File to write."
@@ -34,12 +34,12 @@ def command(
 ) -> None:
     """Read another tool's file as a profile or a plan.
 
-    FILE is told by its content. Calibrated ranges (onnxruntime's calibration.json, TensorRT's calibration
-    cache, Glow's YAML) become a profile; --profile takes such a file as it is, too. A quantized ONNX model of
-    any tool (QuantizeLinear and DequantizeLinear, QLinear operators, dynamic or weight-only), AIMET's
-    encodings or QNN's quantization_overrides.json become a plan, with its parameters and the integers of its
-    weights, to the bit: it can be shown, compared, edited and lowered for another target. What cannot be kept
-    is told.
+    qprof recognises FILE by its content. Calibrated ranges (onnxruntime's calibration.json, TensorRT's
+    calibration cache, Glow's YAML) become a profile; --profile also accepts these files directly. A quantized
+    ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators, dynamic or weight-only),
+    AIMET's encodings or QNN's quantization_overrides.json become a plan, with the same parameters and weight
+    integers, bit for bit. You can show, compare and edit the plan, and lower it for another target. Notes
+    list the losses.
 
     \b
     Examples:

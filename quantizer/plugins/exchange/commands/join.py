@@ -18,17 +18,19 @@ from .....cli.options import MODEL, NEW, FileCommand, custom_ops_option
     "--connect",
     multiple=True,
     metavar="PART:INPUT=PART:OUTPUT",
-    help="What an input reads; or PART:INPUT=NAME for one of the whole. Repeatable.  [default: by names]",
+    help="Output that an input reads; PART:INPUT=NAME makes an input of the whole. Repeatable.  "
+    "[default: by names]",
 )
 @custom_ops_option
 @click.option("-o", "--output", required=True, type=NEW, metavar="WHOLE.onnx", help="Model to write.")
 def command(models: tuple[Path, ...], connect: tuple[str, ...], output: Path) -> None:
     """Join the parts of a model into one model.
 
-    So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
-    qprof export --parts writes the quantized parts. A part is called by its file, its nodes and tensors
-    PART:NAME. An input reads the output of the same name of another part, or the one that exporters call
-    so for it. Others are inputs of the whole, and two of one name stay two, but for the mask of an encoder.
+    A decoder is then calibrated on the output of its encoder. Every command accepts WHOLE.onnx, and
+    qprof export --parts writes the quantized parts. A part has the name of its file, its nodes and tensors
+    are called PART:NAME. An input reads the output of another part with the same name, or with the name that
+    exporters use. All other inputs are inputs of the whole. Inputs of the same name stay separate, except the
+    mask of an encoder.
 
     \b
     Examples:

@@ -30,13 +30,13 @@ T = TypeVar("T")
     "--model",
     type=MODEL,
     metavar="MODEL.onnx",
-    help="Of one NAME of a plan: adds the nodes and tensors around it.",
+    help="For one NAME of a plan: adds the nodes and tensors around it.",
 )
 @click.option(
     "--profile",
     type=EXISTING,
     metavar="PROFILE.yaml",
-    help="The same: adds observed range, clipped share and expected noise; needs --model.",
+    help="For one NAME of a plan: adds observed range, clipped fraction and expected noise; needs --model.",
 )
 @custom_ops_option
 @json_option
@@ -50,15 +50,15 @@ def command(
 ) -> None:
     """Print a profile or a plan, or explain a tensor or node of one.
 
-    Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
-    its maximum, with logarithmic heights. A file of ranges of another tool is shown as a profile. Of a plan:
-    what becomes of each node and why, and scale and zero point of each tensor. Names or globs choose tensors.
-    Both files are YAML, which programs read.
+    For a profile: type, shape, range, fraction of zeros and a small histogram of each tensor, from its
+    minimum to its maximum, with logarithmic heights. Ranges of another tool are shown as a profile. For a
+    plan: kind and reason of each node, scale and zero point of each tensor. Names or globs choose tensors.
+    Programs can read both files as YAML.
 
-    One NAME of a plan is explained. A tensor: its parameters; with --model and --profile the observed range,
-    the share of clipped values, the calibrator and what follows; the tensors that share its scale, which of
-    them set the common range, which nodes tied them, and the dB that each loses to sharing. A node: what the
-    plan makes of it, why, and how its inputs and outputs are quantized.
+    With one NAME of a plan, qprof explains it. For a tensor it prints its parameters; with --model and
+    --profile the observed range, the fraction of clipped values and the calibrator; the tensors that
+    share its scale, the tensor that set the common range, the nodes that tied them, and the loss of each in
+    dB. For a node it prints kind and reason, and the quantization of its inputs and outputs.
 
     \b
     Examples:

@@ -18,8 +18,8 @@ from .....cli.options import NEW, FileCommand, model_argument
 def command(model: Path, output: Path) -> None:
     """Write a model that records its own activations.
 
-    Every activation gets a QuantizationProfile node, an ONNX function of standard operators: the model that
-    is written runs in onnxruntime as it is, opens in every viewer, and returns the original outputs bit for
+    Every activation gets a QuantizationProfile node, an ONNX function of standard operators. The written
+    model runs in onnxruntime, opens in every viewer, and returns the original outputs bit for
     bit. qprof dump-profile does not need it.
 
     \b

@@ -44,21 +44,21 @@ SENSITIVITY = OptionalModule("--rank", "quantizer.plugins.tune.sensitivity")
     "--rank",
     group="Basic",
     is_flag=True,
-    help="Rank the quantized nodes by the noise that each adds at the outputs, instead.",
+    help="Rank the quantized nodes by the noise that each adds at the outputs.",
 )
 @option(
     "--plan",
     group="Files",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Its plan: adds the kind of each node.  [default: the one that lies beside OUT.onnx]",
+    help="Its plan: adds the kind of each node.  [default: the plan beside OUT.onnx]",
 )
 @option(
     "--profile",
     group="Files",
     type=EXISTING,
     metavar="PROFILE.yaml",
-    help="Its profile, for --rank.  [default: the one that lies beside OUT.onnx]",
+    help="Its profile, for --rank.  [default: the profile beside OUT.onnx]",
 )
 @option(
     "--worst",
@@ -82,17 +82,18 @@ def command(
 ) -> None:
     """List the SQNR of each tensor, or rank nodes by their noise.
 
-    Tensors are in graph order. Noise adds up on its way; "SQNR drop" is what a node adds: the lowest SQNR of
-    its inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. A
-    tensor that only an activation function reads is compared after it ("after Relu"), for what the function
-    clips does not matter; JSON has the figures before it too ("difference"). In JSON an infinite SQNR (no
-    difference at all) is the string "inf". Tensors inside If, Loop and Scan come before what these make, with
-    all their passes together. A model with a state is fed its own from step to step. "cause" is the node that
-    adds most noise at the outputs, run as by --rank, where the plan is given or lies beside.
+    Tensors are in graph order. Noise accumulates from node to node. "SQNR drop" is the noise that a node
+    adds: the lowest SQNR of its inputs less that of its output, in dB. "!" marks drops of 6 dB and more that
+    leave less than 30 dB. A tensor that only an activation function reads is compared after it ("after
+    Relu"), because clipped values do not matter; JSON also has the figures before it ("difference"). In JSON
+    an infinite SQNR (no difference at all) is the string "inf". Tensors inside If, Loop and Scan come before
+    the results of these nodes, with all passes together. A model with a state reads its own state in each
+    step. "cause" is the node that adds the most noise at the outputs, measured as with --rank; it needs a
+    plan, given or beside OUT.onnx.
 
-    With --rank qprof quantizes groups of neighbouring nodes alone and runs them, those with the most noise in
-    ever smaller parts; within a part the estimate shares it out ("~"). If outputs exceed their limit, it then
-    leaves the worst nodes float one after another. It runs 8 samples unless --limit is given.
+    With --rank, qprof quantizes one group of neighbouring nodes at a time and runs the model. It divides the
+    groups with the most noise; within a group the estimate distributes the noise ("~"). If outputs exceed
+    their limit, it then keeps the worst nodes float, one after another. It runs 8 samples without --limit.
 
     \b
     Examples:

@@ -45,14 +45,14 @@ from ..report_options import ReportOptions
     group="Basic",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Its plan.  [default: the one that lies beside OUT.onnx]",
+    help="Its plan.  [default: the plan beside OUT.onnx]",
 )
 @option(
     "--profile",
     group="Basic",
     type=EXISTING,
     metavar="PROFILE.yaml",
-    help="Its profile.  [default: the one that lies beside OUT.onnx]",
+    help="Its profile.  [default: the profile beside OUT.onnx]",
 )
 @record_options(EvaluationOptions, "limit")
 @record_options(Judge, "held_out")
@@ -64,9 +64,9 @@ from ..report_options import ReportOptions
     type=EXISTING,
     multiple=True,
     metavar="NEW.yaml",
-    help="A profile of newer data, the oldest first: how it drifts. Repeatable.",
+    help="A profile of newer data, the oldest first, to show drift. Repeatable.",
 )
-@option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of a target of your own.")
+@option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of your own target.")
 @option(
     "-o",
     "--output",
@@ -91,9 +91,9 @@ def command(
 ) -> None:
     """Write a page about a quantized model, with changes to try.
 
-    With --data it shows what is measured, and the gates; with plan and profile, as quantize leaves them
-    beside OUT.onnx, all that is estimated too. DIR gets report.html (one file, which loads nothing),
-    report.md, junit.xml and report.json. A gate that is not met ends with exit code 1.
+    With --data the page shows measurements and gates. With plan and profile, which quantize writes
+    beside OUT.onnx, it also shows estimates. DIR gets report.html (one self-contained file),
+    report.md, junit.xml and report.json. If a gate is not met, the exit code is 1.
 
     \b
     Examples:

@@ -69,14 +69,15 @@ def command(
 ) -> None:
     """Find and verify the best plan that meets a target.
 
-    The target: the score drops by at most --max-drop percentage points. The score is top-1 accuracy with
-    --labels, or your own with --metric: a function of a list of outputs (dicts by name) and of the samples'
-    indices that returns a number from 0 to 100 for each sample. Else it is top-1 agreement with the float
-    model where all outputs end in classes (Softmax, Sigmoid, Gemm), or the correlation with its outputs: 100
-    minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
+    The target: the score drops by at most --max-drop percentage points. With --labels the score is top-1
+    accuracy. With --metric it is your own: a function of a list of outputs (dicts by name) and of the
+    samples' indices that returns a number from 0 to 100 for each sample. Without either it is top-1 agreement
+    with the float model if all outputs end in classes (Softmax, Sigmoid, Gemm); if not, the correlation with
+    the float outputs: 100 minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
 
-    Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
-    A target that is missed, there or on the tuning samples, ends with 1, and OUT.onnx is not written.
+    Exit code 0: the measured score meets the target; the last line says whether the samples verify it at
+    95 %. If the target is missed on the held-out or the tuning samples, the exit code is 1, and OUT.onnx is
+    not written.
 
     \b
     Example:
