@@ -505,11 +505,3 @@ def unsigned_equivalent(params: QuantParams) -> QuantParams:
         return params
     zero_point = params.zero_point - int(params.qtype.low)
     return replace(params, zero_point=zero_point, qtype=TYPES[f"u{params.qtype.name}"])
-
-
-def signed_equivalent(params: QuantParams) -> QuantParams:
-    """Return signed parameters for the same float values: all quantized values are lower by 2**(bits-1)."""
-    if params.qtype.signed:
-        return params
-    signed = TYPES[params.qtype.name.removeprefix("u")]
-    return replace(params, zero_point=params.zero_point + int(signed.low), qtype=signed)

@@ -67,15 +67,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "run: onnxruntime 1.31.1 wrote the files of the tests",
     ),
     ExchangeFormat(
-        "onnxruntime-table",
-        "onnxruntime's calibration table as text (calibration.cache; 1.31)",
-        "ranges",
-        "onnxruntime_cache",
-        "",
-        "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
-        "run: the same bytes as of onnxruntime 1.31.1",
-    ),
-    ExchangeFormat(
         "onnxruntime-flatbuffers",
         "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
         "ranges",
@@ -153,39 +144,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
     ),
 )
 
-COMPILERS: tuple[ExchangeFormat, ...] = (
-    ExchangeFormat(
-        "stablehlo",
-        "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
-        "parameters",
-        "stablehlo",
-        "",
-        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
-        "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
-        "run: parsed, verified and computed by torch-mlir 20261001",
-    ),
-    ExchangeFormat(
-        "tflite-mlir",
-        "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
-        "parameters",
-        "tflite",
-        "",
-        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
-        "one are declared only, for TFLite has none",
-        "run: types parsed by torch-mlir 20261001, values computed by LiteRT 2.3.0",
-    ),
-    ExchangeFormat(
-        "kv-scales",
-        "scales of the int8 cache of a decoder as JSON, kv_cache_scale_file of onnxruntime-genai (0.18)",
-        "parameters",
-        "kv_scales",
-        "",
-        "only the scales of keys and values are written",
-        "run: read by the builder of onnxruntime-genai 0.18.0",
-    ),
-)
-
-FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS, *COMPILERS)}
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
 """The formats by their names."""
 
 

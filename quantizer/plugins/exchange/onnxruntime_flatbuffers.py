@@ -1,14 +1,21 @@
 """onnxruntime's calibration table as calibration.flatbuffers, which its TensorRT execution provider reads.
 
-The classes that write it come with onnxruntime.
+The number of a tensor is its largest magnitude. The classes that write it come with onnxruntime.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from ....profiles.records.profile import Profile
-from .onnxruntime_cache import written_limits
+
+
+def written_limits(profile: Profile) -> dict[str, str]:
+    """Return the largest magnitudes of tensors that are not always 0, in onnxruntime's digits, by name."""
+    largest = {name: max(abs(tensor.minimum), abs(tensor.maximum)) for name, tensor in profile.items()}
+    limits = {name: float(np.float32(limit)) for name, limit in largest.items()}
+    return {name: str(limits[name]) for name in sorted(limits) if limits[name] > 0.0}
 
 
 def write(profile: Profile, model: ir.Model) -> bytes:

@@ -9,8 +9,7 @@ Source: GroupQueryAttention in onnxruntime's docs/ContribOperators.md.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from ...plan.plan import Kind, QuantPlan
 from ...plan.reasons import FloatReasons, ReasonCode, because
 from ...prepare.prepare import PreparedModel
 from ...targets.target import Recipe, Target
-from .concat_caches import ConcatCache, Turning, concat_caches, holds_values, turning_of
+from .concat_caches import ConcatCache, Turning, concat_caches, turning_of
 
 if TYPE_CHECKING:
     from ...lowering.lowered import LoweredModel
@@ -165,24 +164,6 @@ def with_int8_caches(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
-
-
-def scaled_caches(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, bool, QuantParams, int]]:
-    """Yield the inputs that are int8 caches of a plan: whether of values, parameters, and of how many heads.
-
-    The parameters are those of one head, or of all in the case of an attention. In a decoder of standard
-    operators, the products that read a cache decide whether it has values.
-    """
-    for node in graph.nodes:
-        entry = plan.nodes[node.name]
-        if entry.keeps_int8_cache and node.op_type == ATTENTION:
-            for is_value, place in enumerate(PLACES):
-                yield node.input(place.past), bool(is_value), entry.inputs[place.past], 1
-    for cache in concat_caches(graph):
-        is_values = holds_values(graph, cache)
-        if cache.past in plan.borders and is_values is not None:
-            heads = (graph.shape(cache.past) or ())[1:-2]
-            yield cache.past, is_values, plan.borders[cache.past], math.prod(size or 1 for size in heads)
 
 
 def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:

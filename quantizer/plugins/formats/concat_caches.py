@@ -154,15 +154,6 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
     return CacheProduct(node, growth == -2, tuple(between))
 
 
-def holds_values(graph: Graph, cache: ConcatCache) -> bool | None:
-    """Tell whether a cache is one of values, not of keys, by the products that read it; None for neither."""
-    names = [node.output for node in cache.appends]
-    uses = (use for name in names for use in graph.consumers(name))
-    products = [product for use in uses if (product := cache_product(graph, *use, cache.growth))]
-    roles = {product.sums_steps for product in products}
-    return roles.pop() if len(roles) == 1 else None
-
-
 # Keys that positions turn -----------------------------------------------------------------------------------
 
 

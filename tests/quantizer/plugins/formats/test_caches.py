@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import read_plan
-from qprof_onnx.quantizer.plugins.exchange.kv_scales import layer_ids, write
 from qprof_onnx.quantizer.plugins.formats.caches import PLACES, channel_magnitudes, stored_caches
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -99,7 +97,7 @@ def test_float_and_int8_caches_are_compared_on_the_same_samples_and_gated(model:
     assert stored_caches(str(written)).keys() == {*PAST, *PAST.values()}
 
 
-def test_the_plan_holds_the_scales_and_hands_them_to_other_runtimes(model: Path, profile: Profile) -> None:
+def test_the_plan_holds_the_scales(model: Path, profile: Profile) -> None:
     recipe = load_recipe(None, {"kv_cache": "int8"})
     path = model.parent / "again.onnx"
     plan = write_quantized(model, profile, path, recipe=recipe).plan
@@ -107,27 +105,7 @@ def test_the_plan_holds_the_scales_and_hands_them_to_other_runtimes(model: Path,
     again = read_plan(model.parent / "plan.yaml")
     assert again.nodes["attention"] == plan.nodes["attention"]
     assert plan.nodes["attention"].kind is Kind.FLOAT
-    content = json.loads(write(again, open_prepared(model).model))
-    assert content["scales"] == {
-        "k_scales": [plan.nodes["attention"].inputs[3].tensor_scale],
-        "v_scales": [plan.nodes["attention"].inputs[4].tensor_scale],
-    }
     assert any("take" in note and "int8" in note for note in map(str, plan.findings))
-
-
-@pytest.mark.parametrize(
-    ("names", "layers"),
-    [
-        (["past_key_values.3.key", "past_key_values.11.key"], [3, 11]),
-        (["past_key_values.1.key", "past_key_values.0.key"], [1, 0]),
-        (["kv8.first", "kv8.second"], [0, 1]),
-        (["key", "past_key_values.4.key"], [0, 1]),
-    ],
-)
-def test_the_layers_of_scales_are_the_numbers_in_the_names_of_caches(
-    names: list[str], layers: list[int]
-) -> None:
-    assert layer_ids(names) == layers
 
 
 def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
@@ -144,8 +122,6 @@ def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
         data = model.parent / "data"
         found = evaluate(model, tmp_path / f"{setting}.onnx", data, measuring=options)
         errors[setting] = {o.name: o.difference.sqnr for o in found.outputs if o.difference}
-    (scales,) = json.loads(write(plan, open_prepared(model).model))["scales"]["v_scales"]
-    assert np.shape(scales) == (2 * 16,)
     assert errors["int8-per-channel"][VALUE] > errors["int8"][VALUE] > 25.0
     assert errors["int8-per-channel"][KEY] > 25.0
 
