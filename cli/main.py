@@ -77,7 +77,7 @@ PLUGIN_COMMANDS = {
 
 FORMER = {
     "card": "qprof evaluate MODEL.onnx OUT.onnx --data DATA --card CARD.json",
-    "sensitivity": "qprof compare-layers MODEL.onnx OUT.onnx --data DATA --rank",
+    "sensitivity": "qprof report MODEL.onnx OUT.onnx --data DATA -o DIR",
     "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
     "measure-target": "qprof targets NAME --measure COSTS.json",
 }

@@ -249,11 +249,6 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "layers": Document(
         "compare-layers --json", _of_plugin("quantizer.plugins.layers.layers", "LayerReport"), 1
     ),
-    "sensitivity": Document(
-        "compare-layers --rank --json",
-        _of_plugin("quantizer.plugins.tune.node_noise", "Sensitivities"),
-        2,
-    ),
     "tuning": Document(
         "tune --json",
         _of_plugin("quantizer.plugins.tune.tune", "TuneResult"),

@@ -648,13 +648,13 @@ function as well: `quantize(model, data, calibrator="kl", limit=100)` is
 `quantize(model, data, config=QuantConfig(calibrator="kl"), options=QuantizeOptions(limit=100))`."""
 API_SECTIONS = {
     "What you call": (
-        "profile quantize evaluate compare_layers sensitivity tune card verify explain report diff merge "
+        "profile quantize evaluate compare_layers tune card verify explain report diff merge "
         "instrument join split import_profile import_plan export"
     ),
     "Files, targets and operators": "load_profile load_plan target_names load_custom_operators",
     "What comes back": (
         "Profile TensorProfile QuantizeResult Verdict QuantPlan Evaluation Card Verification LayerReport "
-        "Sensitivities TuneResult DriftReport Report"
+        "TuneResult DriftReport Report"
     ),
     "Records that they take": (
         "QuantConfig QuantizeOptions Judge Gate TuneOptions "

@@ -1,6 +1,6 @@
 """The records of options that the functions take, whose fields are the options of the commands too.
 
-Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`, `sensitivity`), `QuantizeOptions`, and
+Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`), `QuantizeOptions`, and
 `RunSettings` of `profiles.runner.settings` (`profile`); plug-ins have their own. What becomes of a model is a
 `QuantConfig`, or one word for some settings of it (`PRECISIONS`).
 

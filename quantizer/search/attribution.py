@@ -352,14 +352,13 @@ def samples_to_attribute_on(
     limit: int | None = None,
     *,
     provider: str = CPU,
-    notes: bool = False,
 ) -> RunSamples:
     """Return samples (`SAMPLES`, or `STEPS` of sequences, without a limit) and the float outputs on them."""
     state = model_samples(data, planned.model, notes=False).state
     if limit is None:
         limit = SAMPLES if not state else _steps(planned)
     session = open_session(str(model), model.name, provider=provider)
-    return replace(run_samples(session, planned.model, data, limit, notes=notes), state=state)
+    return replace(run_samples(session, planned.model, data, limit, notes=False), state=state)
 
 
 def _steps(planned: PlannedModel) -> int:

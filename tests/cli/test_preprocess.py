@@ -19,7 +19,6 @@ from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import evaluate as evaluation
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.plugins.layers import compare_layers as layers
-from qprof_onnx.quantizer.plugins.tune import sensitivity as ranking
 from qprof_onnx.quantizer.plugins.tune import tune as tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
@@ -126,7 +125,6 @@ def test_every_function_with_data_takes_a_recipe(
     profile: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got = []
-    plan = qprof.quantize(MODEL, profile).plan
 
     def stand_in(*arguments: Any, **options: Any) -> None:
         given = (*arguments, *options.values())
@@ -139,7 +137,6 @@ def test_every_function_with_data_takes_a_recipe(
         (from_samples, "quantize_from_samples"),
         (evaluation, "evaluate_files"),
         (layers, "layers_of"),
-        (ranking, "sensitivity_of"),
         (tuning, "_search"),
     ):
         monkeypatch.setattr(module, name, stand_in)
@@ -148,12 +145,11 @@ def test_every_function_with_data_takes_a_recipe(
         lambda: qprof.quantize(MODEL, profile, data="a", **recipe),
         lambda: qprof.evaluate(MODEL, MODEL, "a", **recipe),
         lambda: qprof.compare_layers(MODEL, MODEL, "a", **recipe),
-        lambda: qprof.sensitivity(MODEL, profile, "a", plan=plan, **recipe),
         lambda: qprof.tune(MODEL, profile, "a", holdout_data="b", **recipe),
     ):
         with pytest.raises(qprof.QprofError, match="enough"):
             call()
-    assert got == [[PreprocessedData("a", "raw")]] * 4 + [
+    assert got == [[PreprocessedData("a", "raw")]] * 3 + [
         [PreprocessedData("a", "raw"), PreprocessedData("b", "raw")]
     ]
 

@@ -96,7 +96,6 @@ def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
         ("evaluation", "evaluate MODEL MODEL --data HELDOUT --limit 2 --no-latency"),
         ("layers", "compare-layers MODEL OUT --data HELDOUT --limit 2 --plan PLAN"),
         ("layers", "compare-layers MODEL OUT --data HELDOUT --limit 2 --worst 3"),
-        ("sensitivity", "compare-layers MODEL OUT --rank --data HELDOUT --limit 1 --worst 3"),
         (
             "tuning",
             "tune MODEL --profile PROFILE --data HELDOUT --labels LABELS --max-drop 50 --objective size",

@@ -14,7 +14,6 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
-import qprof_onnx as qprof
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
@@ -254,20 +253,6 @@ def test_an_activation_that_branches_and_the_main_graph_read_is_equalized_in_the
     assert "s_scaled" in {node.name for node in onnx.load(tmp_path / "qdq.onnx").graph.node}
     wanted, got = (run(tmp_path / f"{name}.onnx", feed)[0] for name in ("model", "qdq"))
     assert sqnr(wanted, got) > 30  # dB; two 8-bit products
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_sensitivity_ranks_the_nodes_of_the_plan_that_quantize_writes_those_of_bodies_too(
-    kind: str, tmp_path: Path
-) -> None:
-    profiled(tmp_path, kind)
-    model, profile = tmp_path / "model.onnx", tmp_path / "profile.yaml"
-    settings: Any = {"target": "onnxruntime-x86", "cost_model": "off"}
-    plan = qprof.quantize(model, profile, **settings).plan
-    ranking = qprof.sensitivity(model, profile, tmp_path / "data", plan=plan)
-    written = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
-    assert written
-    assert {name for node in ranking.nodes for name in node.nodes} == written
 
 
 def test_nodes_of_a_loop_without_a_pass_stay_float_with_the_reason(tmp_path: Path) -> None:

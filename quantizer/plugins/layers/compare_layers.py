@@ -37,7 +37,7 @@ def compare_layers(
 ) -> LayerReport:
     """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
 
-    Noise adds up on its way; which node adds most of that of the outputs is run (`sensitivity`) where the
+    Noise adds up on its way; which node adds most of that of the outputs is run by itself where the
     plan is given, or lies beside the model, and is a finding.
 
     Args:

@@ -65,7 +65,6 @@ def test_every_public_function_says_what_each_argument_is() -> None:
         "card",
         "verify",
         "compare_layers",
-        "sensitivity",
         "tune",
         "merge",
         "diff",

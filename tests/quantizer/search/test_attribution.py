@@ -248,18 +248,6 @@ def test_the_attribution_and_its_finding_name_it(subject: Subject) -> None:
     assert ("own state" in found.samples) == (subject.kind.states is not None)
 
 
-def test_sensitivity_names_it_and_the_whole_is_what_evaluate_tells(subject: Subject) -> None:
-    found = qprof.sensitivity(
-        subject.model, subject.profile, subject.data, plan=subject.plan, **subject.reading
-    )
-    assert found.nodes[0].nodes[-1] == subject.kind.victim
-    told = qprof.evaluate(
-        subject.model, subject.quantized, subject.data, latency=False, limit=found.samples, **subject.reading
-    )
-    (output,) = (one for one in told.outputs if one.name == found.output)
-    assert found.sqnr == pytest.approx(output.difference.sqnr, abs=1e-6)
-
-
 def test_a_report_of_samples_and_one_of_the_profile_name_it(subject: Subject) -> None:
     measured = {"data": subject.data, "latency": False, **subject.reading}
     for how in (measured, {}):

@@ -165,7 +165,7 @@ def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: s
     assert tries[-1] == found  # whose files are there
 
 
-def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
+def test_the_plan_that_runs_has_such_a_node_in_float(
     quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     quantized()

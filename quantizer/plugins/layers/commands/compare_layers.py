@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +16,12 @@ from .....cli.options import (
     MODEL,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
     record_of,
     record_options,
 )
-from .....profiles.base.extras import OptionalModule
 from .....profiles.base.presentation import decibels
 from ....api.options import Judge
 from ....evaluation.options import EvaluationOptions
@@ -33,32 +30,16 @@ if TYPE_CHECKING:
     from ..layers import LayerComparison, LayerReport
 
 
-SENSITIVITY = OptionalModule("--rank", "quantizer.plugins.tune.sensitivity")
-
-
 @click.command("compare-layers", cls=GroupedCommand)
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
-@option(
-    "--rank",
-    group="Basic",
-    is_flag=True,
-    help="Rank the quantized nodes by the noise that each adds at the outputs.",
-)
 @option(
     "--plan",
     group="Files",
     type=EXISTING,
     metavar="PLAN.yaml",
     help="Its plan: adds the kind of each node.  [default: the plan beside OUT.onnx]",
-)
-@option(
-    "--profile",
-    group="Files",
-    type=EXISTING,
-    metavar="PROFILE.yaml",
-    help="Its profile, for --rank.  [default: the profile beside OUT.onnx]",
 )
 @option(
     "--worst",
@@ -74,13 +55,11 @@ def command(
     quantized: Path,
     data: str,
     *,
-    rank: bool,
-    profile: Path | None,
     worst: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """List the SQNR of each tensor, or rank nodes by their noise.
+    """List the SQNR of each tensor.
 
     Tensors are in graph order. Noise accumulates from node to node. "SQNR drop" is the noise that a node
     adds: the lowest SQNR of its inputs less that of its output, in dB. "!" marks drops of 6 dB and more that
@@ -88,34 +67,15 @@ def command(
     Relu"), because clipped values do not matter; JSON also has the figures before it ("difference"). In JSON
     an infinite SQNR (no difference at all) is the string "inf". Tensors inside If, Loop and Scan come before
     the results of these nodes, with all passes together. A model with a state reads its own state in each
-    step. "cause" is the node that adds the most noise at the outputs, measured as with --rank; it needs a
+    step. "cause" is the node that adds the most noise at the outputs, measured by itself; it needs a
     plan, given or beside OUT.onnx.
-
-    With --rank, qprof quantizes one group of neighbouring nodes at a time and runs the model. It divides the
-    groups with the most noise; within a group the estimate distributes the noise ("~"). If outputs exceed
-    their limit, it then keeps the worst nodes float, one after another. It runs 8 samples without --limit.
 
     \b
     Examples:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
-      qprof compare-layers model.onnx model.int8.onnx --data heldout/ --rank
     """
     from ..compare_layers import compare_layers
 
-    if rank:
-        sensitivity = SENSITIVITY.load().sensitivity
-        given = given_options(options)
-        if "threads" in given:
-            raise click.UsageError("--threads is not for --rank; leave it out.")
-        with progress("measuring"):
-            ranking = sensitivity(model, profile, quantized=quantized, data=data, **given)
-        if as_json:
-            echo(document("sensitivity", 2, replace(ranking, nodes=ranking.nodes[:worst])))
-        else:
-            echo(ranking_text(ranking, model, worst))
-        return
-    if profile is not None:
-        raise click.UsageError("--profile is for --rank; leave it out.")
     plan = options.pop("plan")
     with progress("comparing") as shown:
         judge = record_of(Judge(progress=shown), options)
@@ -125,24 +85,6 @@ def command(
         echo(document("layers", 1, replace(result, layers=tuple(layers))))
     else:
         echo(layers_text(result, layers))
-
-
-def ranking_text(result: Any, model: Path, worst: int | None) -> str:
-    """Return the ranking as a table, after a line about the whole plan; the remedy below it."""
-    shown, lines = result.presentation(), [result.headline()]
-    (ranking,), rest = shown.tables, result.nodes[worst:] if worst else ()
-    if ranking.rows:
-        lines += ["", *table([ranking.header, *ranking.rows[:worst]], left=range(ranking.left))]
-    if rest:
-        share = 100.0 * sum(node.share for node in rest)
-        lines.append(f"... and {len(rest)} more, with {share:.1f} % of the noise")
-    for name, text in shown.facts:
-        lines += ["", f"{name} {text}"]
-    if result.plan and result.nodes:
-        words = ["qprof", "show", result.plan, result.nodes[0].nodes[-1], "--model", str(model)]
-        words += ["--profile", result.profile] if result.profile else []
-        lines.append(f"why: {shlex.join(words)}")
-    return "\n".join(lines)
 
 
 BAD_DROP, BAD_SQNR = 6.0, 30.0
