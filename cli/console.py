@@ -186,17 +186,6 @@ def abandon(stream: Any) -> None:
         os.close(nowhere)
 
 
-def shown_arguments() -> tuple[str, ...]:
-    """Return the words of the command line without secrets in URLs: reports are passed on."""
-    from ..profiles.samples.storage import is_url, shown_location
-
-    def shown(word: str) -> str:
-        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        return f"{option}{equals}{shown_location(value)}" if is_url(value) else word
-
-    return tuple(map(shown, current_run().arguments))
-
-
 def save_report(report: Any, folder: Path) -> None:
     """Write the files of a report, and print on stderr its path and the number of samples in it."""
     report.save(folder)

@@ -1,10 +1,8 @@
 """Pictures of a report, light and dark, for the README and the pages: summary, layers, tensors, graph.
 
 D=examples/digits
-qprof quantize $D/model.onnx --data $D/calibration --holdout-data $D/heldout -o out/digits.int8.onnx \\
-    --save-plan out/digits.plan.yaml
-qprof report $D/model.onnx out/digits.int8.onnx --data $D/heldout --labels $D/heldout/labels.txt \\
-    --measure-layers -o out/report
+qprof quantize $D/model.onnx --data $D/calibration --holdout-data $D/heldout --labels $D/heldout/labels.txt \\
+    --check-speed --report out/report -o out/digits.int8.onnx
 python docs/pictures.py out/report/report.html docs/images
 
 Needs playwright and the system's Chromium, see tests/quantizer/plugins/report/test_browser.py.

@@ -658,7 +658,7 @@ API_SECTIONS = {
     ),
     "Records that they take": (
         "QuantConfig QuantizeOptions Judge Gate TuneOptions "
-        "ReportOptions RunSettings DriftLimits SpeedCheckOptions"
+        "RunSettings DriftLimits SpeedCheckOptions"
     ),
     "Errors": "QprofError ConfigError DataError ModelError PlanError ProfileError",
 }

@@ -24,7 +24,6 @@ from ..console import (
     finding_lines,
     result_lines,
     save_report,
-    shown_arguments,
 )
 from ..options import (
     DATA,
@@ -141,7 +140,7 @@ def command(
         result = quantize(file, profile, output, config=recipe, plan=plan, data=data, options=how)
     if report is not None:
         make_report = REPORTER.load().quantization_report
-        page = make_report(result, file, profile, recipe, command_line=shown_arguments())
+        page = make_report(result, file, profile, recipe)
         save_report(page, report)
     if as_json:
         echo(document("quantization", 1, result.to_dict()))

@@ -41,7 +41,6 @@ from .quantizer.plugins.layers.compare_layers import compare_layers as compare_l
 from .quantizer.plugins.layers.layers import LayerReport as LayerReport
 from .quantizer.plugins.report.content import Report as Report
 from .quantizer.plugins.report.report import report as report
-from .quantizer.plugins.report.report_options import ReportOptions as ReportOptions
 from .quantizer.plugins.tune.tune import TuneResult as TuneResult
 from .quantizer.plugins.tune.tune import tune as tune
 from .quantizer.plugins.tune.tune_options import TuneOptions as TuneOptions

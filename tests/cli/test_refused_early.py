@@ -100,15 +100,6 @@ def test_tune_refuses_it_before_a_trial(
     is_refused(qprof("tune", MODEL, "--profile", profile, "--data", data, option, value), sentence)
 
 
-def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
-    profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("qprof_onnx.quantizer.plugins.report.report.judged", None)
-    report = ["report", MODEL, plan.with_suffix(".onnx"), "-o", "page", "--history", "few.txt"]
-    found = qprof(*report, "--plan", plan, "--profile", profile, "--data", DATA)
-    is_refused(found, "few.txt: the document must be a mapping")
-
-
 IDLE = [
     ("quantize --profile {profile} -o q.onnx --preprocess imagenet", "--preprocess is for --data"),
     ("report {model} -o page --labels few.txt", "report: labels is for what is measured"),

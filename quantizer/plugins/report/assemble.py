@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from ....profiles.base.findings import Code, Finding, gravest_first
@@ -56,7 +55,7 @@ from .estimates import (
     tensor_noise,
     tensor_records,
 )
-from .suggestions import FileNames, run_changes, tried_changes, with_commands
+from .suggestions import run_changes, tried_changes
 
 T = TypeVar("T")
 
@@ -70,13 +69,13 @@ class Results:
     attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
     layers: Any | None = None  # a `LayerReport`: tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
-    drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
+    drift: Any = None  # of a newer profile, a `DriftReport`
     size: Size | None = None  # of the files of a report that has no other results
     timed: Any | None = None  # `TimedNodes`: measured times of the nodes of both models
     left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
 
-def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
+def make_report(analysis: Analysis | None, results: Results, title: str) -> Report:
     """Return the report of an analysis, or of results only."""
     quantization, found = results.quantization, results.attribution
     evaluation = results.evaluation or results.seen
@@ -108,7 +107,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
         times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
-        changes = section("what to try", lambda: _changes(analysis, results, names)) or ()
+        changes = section("what to try", lambda: tuple(_changes(results))) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
     at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
@@ -130,16 +129,6 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     else:
         words = "; ".join(_estimated_words(outputs, speed)) or "nothing was measured or estimated"
         verdict = _verdict("none", words, gates, doubts)
-    if results.evaluation is not None:
-        evaluated = results.evaluation
-        title = f"{evaluated.float_model} → {evaluated.quantized_model}"
-    elif names.model:
-        model = Path(names.model).name
-        title = f"{model} → {Path(names.output).name}" if names.output else model
-    elif results.drift:
-        title = f"{results.drift[-1].new_profile} against {results.drift[-1].old_profile}"
-    else:
-        title = "model"
     counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
     findings = [*(() if plan is None else plan.findings)]
     if quantization is not None:
@@ -170,7 +159,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         run_times=times,
         float_groups=groups,
         samples=samples,
-        drift=tuple(map(_drift_record, results.drift)),
+        drift=None if results.drift is None else _drift_record(results.drift),
         findings=gravest_first([*findings, *left_out]),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
@@ -185,16 +174,13 @@ def _samples(evaluation: Evaluation) -> tuple[SampleRecord, ...]:
     )
 
 
-def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[WhatIf, ...]:
-    """Return the changes that were tried and make a better model, with the commands that make them."""
+def _changes(results: Results) -> Iterator[WhatIf]:
+    """Yield the changes that were tried and make a better model."""
     verdict = None if results.quantization is None else results.quantization.verdict
-    if verdict is None:
-        found = results.attribution
-        changes = () if found is None else tuple(run_changes(found))
-        return with_commands(analysis.plan, names, changes)
-    if verdict.applied is not None and names.command_line:
-        names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
-    return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))
+    if verdict is not None:
+        yield from tried_changes(verdict)
+    elif results.attribution is not None:
+        yield from run_changes(results.attribution)
 
 
 def _size(results: Results) -> Size | None:
@@ -318,9 +304,8 @@ def _gates(results: Results) -> Iterator[GateResult]:
     check = None if results.quantization is None else results.quantization.speed
     if check is not None:
         yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
-    for drift in results.drift:
-        for gate in _limits(drift.limits, drift.failures):
-            yield replace(gate, subject=drift.new_profile)
+    if results.drift is not None:
+        yield from _limits(results.drift.limits, results.drift.failures)
 
 
 def _limits(limits: Any, failures: Sequence[GateFailure]) -> Iterator[GateResult]:

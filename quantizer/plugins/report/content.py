@@ -77,8 +77,6 @@ class NodeRecord:
     outputs: tuple[str, ...]
     float_us: float | None  # predicted microseconds in the float model; None where no times are known
     planned_us: float | None  # the same as it is planned, without conversions around it
-    quantized_us: float | None  # of a float node, what it would take in int8
-    conversions_us: float | None  # of a float node, what conversions around it would cost more in int8
     multiply_adds: float  # of one sample
     noise: float | None  # its share of the noise at the output with the lowest SQNR, 0 to 1
     run_by: str = ""  # name of the If, Loop or Scan in whose body it is; "" in the main graph
@@ -89,13 +87,6 @@ class NodeRecord:
     def is_integer(self) -> bool:
         """Whether it computes on integers."""
         return Kind(self.kind).counts_as_quantized
-
-    @property
-    def gain_us(self) -> float | None:
-        """The microseconds that int8 would save at this float node, conversions included: 0 or more."""
-        if self.planned_us is None or self.quantized_us is None or self.conversions_us is None:
-            return None
-        return max(0.0, self.planned_us - self.quantized_us - self.conversions_us)
 
 
 @dataclass(frozen=True)
@@ -162,7 +153,6 @@ class FloatGroupRecord:
     reason: str
     nodes: tuple[str, ...]
     float_us: float | None  # predicted microseconds that they take; None where no times are known
-    gain_us: float | None  # microseconds that int8 would save in those that it would make faster
     multiply_adds: float  # share of those of the model, 0 to 1
 
 
@@ -291,7 +281,6 @@ class GateResult:
     # "passed", "failed", or "not proven" where what was measured shows neither
     result: Literal["passed", "failed", "not proven"]
     failures: tuple[str, ...] = ()  # where it is not kept, and by how much, as sentences
-    subject: str = ""  # what is held against it, where there are several: a profile; else ""
 
     @property
     def passed(self) -> bool:
@@ -300,9 +289,8 @@ class GateResult:
 
     @property
     def title(self) -> str:
-        """Its name with the limit, and the file that is held against it, wherever that lies."""
-        words = (self.name, self.limit_text, f"({file_name(self.subject)})" if self.subject else "")
-        return " ".join(filter(None, words))
+        """Its name with the limit."""
+        return f"{self.name} {self.limit_text}".strip()
 
     @property
     def limit_text(self) -> str:
@@ -315,13 +303,12 @@ class WhatIf:
     """A change of the settings that was tried, with the figures of its model."""
 
     title: str  # what changes, in a few words
-    command: str  # to copy
     output: str  # whose SQNR is given
     sqnr: float | None  # in dB, after the change; None where that is not known
     gained: float | None  # dB that it gains; None as above
     speedup: float | None  # over the float model; None where it was not timed
     nodes: tuple[str, ...] = ()  # those that stay float by it
-    options: tuple[str, ...] = ()  # of `qprof quantize` that make it
+    options: str = ""  # of `qprof quantize` that make it, to copy
     measured_on: str = ""  # samples that its plan was run on, in words; "" for held-out ones
 
 
@@ -383,7 +370,7 @@ class Report(Presented):
         run_times: of both models, as predicted and as measured, where they are known.
         float_groups: why nodes stay float, what takes most time first.
         samples: those that stand out.
-        drift: newer profiles against the one of the plan, in the order given.
+        drift: a newer profile against an older one; None without.
         findings: what else to know, the gravest first.
         provenance: where all of it comes from.
     """
@@ -409,7 +396,7 @@ class Report(Presented):
     run_times: tuple[RunTime, ...] = ()
     float_groups: tuple[FloatGroupRecord, ...] = ()
     samples: tuple[SampleRecord, ...] = ()
-    drift: tuple[DriftRecord, ...] = ()
+    drift: DriftRecord | None = None
     findings: tuple[Finding, ...] = ()
     provenance: tuple[Fact, ...] = ()
 
@@ -442,12 +429,12 @@ class Report(Presented):
         outputs = tuple((o.name, decibels(o.estimated), decibels(o.measured)) for o in self.outputs)
         gates = tuple((g.name, g.result, "; ".join(g.failures)) for g in self.gates)
         changes = tuple(
-            (c.title, "-" if c.gained is None else f"{c.gained:+.1f}", c.command) for c in self.what_ifs
+            (c.title, "-" if c.gained is None else f"{c.gained:+.1f}", c.options) for c in self.what_ifs
         )
         tables = (
             Table(("output", "expected dB", "measured dB"), outputs),
             Table(("gate", "result", "where"), gates, left=3),
-            Table(("change", "dB", "command"), changes),
+            Table(("change", "dB", "options"), changes),
         )
         return Presentation((), tuple(table for table in tables if table.rows))
 

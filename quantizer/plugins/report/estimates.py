@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,17 +17,16 @@ from ....profiles.records.drawing import shape_text
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_name, equalized_profile
-from ...costs.predicted import CostModel, Costs, conversion_of, total_microseconds
+from ...costs.predicted import CostModel, Costs, total_microseconds
 from ...noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ...noise.kept_samples import read_measured
 from ...noise.mask_fillers import with_fillers_apart
 from ...noise.output_limits import NoiseLimits, judging_limits
-from ...numerics.affine import UINT8, QuantParams
+from ...numerics.affine import QuantParams
 from ...numerics.clipping import share_outside
 from ...numerics.quantization_noise import expected_noise
 from ...operators.graph import Graph, Node
-from ...plan.plan import Kind, NodePlan, QuantPlan
-from ...plan.reasons import FloatReason, ReasonCode
+from ...plan.plan import QuantPlan
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.plan_model import open_plan
 from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of
@@ -163,40 +161,7 @@ def tensor_noise(plan: QuantPlan | None, layers: Any) -> tuple[TensorNoiseRecord
     )
 
 
-# What a report says of each node: what it costs, what int8 would bring, why it stays float ---------------
-
-NO_PRICE = (
-    *(ReasonCode.SHAPE_ARITHMETIC, ReasonCode.ONLY_CONSTANTS, ReasonCode.EQUALIZATION_MUL),
-    *(ReasonCode.INT8_CACHE, ReasonCode.NO_KERNEL),
-    *(ReasonCode.UNSUPPORTED_OPERATOR, ReasonCode.UNSUPPORTED_USE),
-)
-"""Reasons of nodes that int8 is no choice for."""
-
-ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
-"""Parameters of a tensor of which only matters that it has some."""
-
-
-def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> tuple[float, float, float]:
-    """Return what a float node of a plan costs (microseconds), what it would in int8, and more conversions.
-
-    `costs` are those of the plan; conversions that would not be needed any more count below 0.
-    """
-    name, graph = node.name, model.graph
-    inputs = node.activations
-    outputs = [name for name in node.outputs if name in costs.border]
-    as_quantized = replace(
-        plan,
-        nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read
-        tensors=ChainMap({n: plan.tensors.get(n, ANY_PARAMS) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
-    )
-    change = 0.0
-    for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
-        before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
-        change += (after - before) * costs.border[tensor]
-    quantized = NodePlan(Kind.QUANTIZED)
-    integer = model.integer_time(node, quantized) - model.fold_of(node, quantized, model.sizes)[1]
-    integer *= model.runs.get(node.output, 1.0)
-    return costs.integer.get(name, 0.0), integer, change
+# What a report says of each node: what it costs, why it stays float --------------------------------------
 
 
 def node_records(
@@ -209,16 +174,10 @@ def node_records(
     known, records = with_clip_profiles(profile, graph), []
     for node in graph.nodes:
         name, entry = node.name, plan.nodes[node.name]
-        floating = planned = quantized = conversions = None
+        floating = planned = None
         if analysis.costs is not None:
-            model, costs = analysis.costs
+            _, costs = analysis.costs
             floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
-            # A float node has a price in int8 where it reads a float activation and int8 is a choice for it.
-            reads_floats = node.rule is not None and any(graph.is_float(one) for one in node.activations)
-            reason = entry.because
-            is_choice = isinstance(reason, FloatReason) and reason.code not in NO_PRICE
-            if entry.stays_float and is_choice and reads_floats:
-                _, quantized, conversions = price_of(node, plan, model, costs)
         multiply_adds = (multiplications(node, graph, known) or 0.0) / max(profile.data.samples, 1)
         records.append(
             NodeRecord(
@@ -231,8 +190,6 @@ def node_records(
                 outputs=tuple(one for one in node.outputs if one),
                 float_us=floating,
                 planned_us=planned,
-                quantized_us=quantized,
-                conversions_us=conversions,
                 multiply_adds=multiply_adds,
                 noise=noise.get(name),
                 run_by=_run_by(node, graph),
@@ -290,7 +247,6 @@ def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatG
             reason=reason,
             nodes=names,
             float_us=_known_sum(records[name].planned_us for name in names if name in records),
-            gain_us=_known_sum(records[name].gain_us for name in names if name in records),
             multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
         )
         for code, reason, names in plan.float_nodes()

@@ -22,7 +22,6 @@ from markupsafe import Markup, escape
 
 from ....profiles.base.presentation import decibels, size_text
 from .content import (
-    DriftRecord,
     FloatGroupRecord,
     NodeRecord,
     Report,
@@ -72,9 +71,6 @@ MAX_STEPS = 14
 
 MAX_SHOWN_OBJECTS = 8
 """Objects that are listed and drawn of a picture: the surest."""
-
-MAX_DRIFT_ROWS = 25
-"""Tensors of the table of all nights: those that drifted most in one of them."""
 
 NOTABLE_CLIPPING = 1e-3
 """Share of clipped values from which a tensor is marked."""
@@ -128,10 +124,8 @@ def _environment() -> Environment:
         decibels=decibel_text,
         drift_distance=drift_distance,
         duration=duration,
-        heat=lambda tensor: f"heat{min(4, int(drift_distance(tensor) / 0.1))}",
         layer_table=layer_table,
         places=node_places,
-        most_drifted=most_drifted,
         name=name_code,
         noise_share=lambda sqnr: percent_text(10.0 ** (-sqnr / 20.0)),
         number=number,
@@ -261,17 +255,6 @@ def drift_distance(tensor: TensorDriftRecord) -> float:
     return 1.0 if tensor.distance is None else tensor.distance
 
 
-def most_drifted(nights: Sequence[DriftRecord]) -> list[tuple[str, list[TensorDriftRecord | None]]]:
-    """Return the tensors that drifted most in any night, each with its record of every night."""
-    by_night = [{tensor.tensor: tensor for tensor in night.tensors} for night in nights]
-    most: dict[str, float] = {}
-    for night in by_night:
-        for name, tensor in night.items():
-            most[name] = max(most.get(name, 0.0), drift_distance(tensor))
-    worst = sorted(most, key=lambda name: -most[name])[:MAX_DRIFT_ROWS]
-    return [(name, [night.get(name) for night in by_night]) for name in worst]
-
-
 # Data of the scripts (assets/*.js) --------------------------------------------------------------------------
 
 
@@ -351,8 +334,6 @@ def _nodes_data(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
             word(n.reason),
             _rounded(n.float_us, 4),
             _rounded(n.planned_us, 4),
-            _rounded(n.quantized_us, 4),
-            _rounded(n.conversions_us, 4),
             _rounded(n.multiply_adds, 4),
             _rounded(n.noise, 3),
             [makers[name] for name in n.inputs if name in makers],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from ....profiles.base.improvement import improved
 from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import notes_once
 from ....profiles.runtime.providers import CPU, check_provider
-from ....profiles.runtime.states import model_samples
 from ....profiles.samples.objects import DataLike, DataSource
 from ...api.evaluate import judged
 from ...api.from_profile import check_samples_of
@@ -27,8 +26,6 @@ from ...api.options import Judge
 from ...api.results import QuantizedLike, QuantizeResult, quantized_file
 from ...api.sources import samples_of
 from ...evaluation.evaluate import Evaluation
-from ...evaluation.latency import Latency
-from ...evaluation.options import QUICK, EvaluationOptions
 from ...lowering.lower import lower
 from ...model.files import ModelLike
 from ...model.folders import quantized_name
@@ -37,22 +34,13 @@ from ...plan.documents import documents_beside
 from ...plan.provenance import read_provenance
 from ...plan.store import PlanLike, read_plan
 from ...planning.plan_model import open_plan
-from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
+from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened
 from ...search.attribution import attribute, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
 from ...targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report, Size
-from .estimates import Analysis, analyse, recipe_of_plan
-from .report_options import ReportOptions
-from .suggestions import FileNames
-
-DRIFT = OptionalModule("the comparison of profiles", "quantizer.plugins.drift.drift")
-"""What `--history` needs; a result of it is `DriftReport` there."""
-
-NODE_TIMES = OptionalModule("the times of nodes", "quantizer.plugins.tune.node_times")
-NODE_COSTS = OptionalModule("the times of nodes", "quantizer.plugins.tune.node_costs")
-"""What `--measure-layers` needs; its result is `TimedNodes` there."""
+from .estimates import Analysis, analyse
 
 LAYERS = OptionalModule("the comparison of layers", "quantizer.plugins.layers.layers")
 """Its result is `LayerReport` there; a report without it has no noise of tensors."""
@@ -75,7 +63,7 @@ def report(
     plan: PlanLike | None = None,
     profile: ProfileLike | None = None,
     config: ConfigLike | None = None,
-    options: ReportOptions | None = None,
+    options: Judge | None = None,
     **keywords: Any,
 ) -> Report:
     """Return the report of a quantized model: noise, tensors, graph, prices, and changes to try.
@@ -88,8 +76,8 @@ def report(
         profile: path or object, which the plan was made from; None for the one that `quantize` kept beside
             the model that it wrote.
         config: of the plan, where its target is no packaged one.
-        options: how both models are compared, what is timed, and profiles of newer data.
-        keywords: fields of `ReportOptions`, such as `labels`, `gate`, `history`; and `target`.
+        options: how both models are compared.
+        keywords: fields of `Judge`, such as `labels`, `gate`; and `target`.
 
     Returns:
         The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
@@ -100,12 +88,8 @@ def report(
         ConfigError: a keyword is not known, or something is missing.
     """
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
-    how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
+    how = with_keywords("report", options or Judge(), keywords, besides=("target",))
     recipe = recipe_of(config, target)
-    if how.measure_layers:
-        NODE_TIMES.check("--measure-layers")
-    if how.measure_layers and data is None:
-        raise ConfigError("report: layers are timed on samples; give --data too")
     if data is None and how.gate.has_limit:
         raise ConfigError("report: a gate needs something measured; give --data")
     if data is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
@@ -124,28 +108,20 @@ def report(
                 raise ConfigError("report: needs the profile that the plan was made from; give profile=")
             plan = made.plan if plan is None else plan
         with quantized_file(quantized) as file:
-            return _file_report(path, file, data, Sources(plan, profile), recipe=recipe, how=how)
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The plan and the profile that a quantized model was made from; None for those that lie beside it."""
-
-    plan: PlanLike | None
-    profile: ProfileLike | None
+            return _file_report(path, file, data, plan, profile, recipe=recipe, how=how)
 
 
 def _file_report(
     path: ModelFile,
     file: ModelFile,
     data: DataSource | None,
-    sources: Sources,
+    plan: PlanLike | None,
+    profile: ProfileLike | None,
     *,
     recipe: Recipe | None,
-    how: ReportOptions,
+    how: Judge,
 ) -> Report:
     """Return the report of the file of a quantized model, measured if there are samples."""
-    plan, profile = sources.plan, sources.profile
     lacking: tuple[Finding, ...] = ()
     if wanted := [what for what, one in (("plan", plan), ("profile", profile)) if one is None]:
         plan_beside, profile_beside, found = _files_beside(file, path, wanted)
@@ -153,45 +129,28 @@ def _file_report(
         profile = profile_beside if profile is None else profile
         lacking = found
     analysis = None if plan is None or profile is None else analyse(path, plan, profile, recipe)
-    if analysis is None and (data is None or how.measure_layers or how.history):
+    if analysis is None and data is None:
         missing = [what for what, one in (("plan", plan), ("profile", profile)) if one is None]
-        remedy = "" if data is not None else ", or --data"
         raise ConfigError(
             f"{file}: no {' and no '.join(missing)} that it was made from lies beside it; give "
-            f"{' and '.join(f'--{what}' for what in missing)}{remedy}"
+            f"{' and '.join(f'--{what}' for what in missing)}, or --data"
         )
-    drift: tuple[Any, ...] = ()
-    if analysis is not None and profile is not None:
-        settings = recipe_of_plan(analysis.plan, recipe)
-        if how.history:
-            compare = DRIFT.load("--history").compare_profiles
-            drift = tuple(compare(profile, new, recipe=settings, model_path=path) for new in how.history)
-    evaluation = layers = node_costs = None
+    evaluation = layers = None
     samples: DataLike | None = None
     if data is not None:
         samples = samples_of(data, how.transform, how.preprocess)
         if how.held_out:
             samples, how = held_out_part(samples, path.model, how.limit), replace(how, limit=None)
-        on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
-        if how.measure_layers and not on_cpu:
-            raise ConfigError(
-                "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the times "
-                "out"
-            )
         measured = None if analysis is None else analysis.measured
         made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
         evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
         layers = _layers(path, file, samples, plan, _few(how, evaluation))
-        if how.measure_layers and analysis is not None:
-            node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
-    names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
-    size = Size(path.bytes, file.bytes)
-    results = Results(evaluation, layers=layers, drift=drift, size=size, timed=node_costs, left_out=lacking)
+    results = Results(evaluation, layers=layers, size=Size(path.bytes, file.bytes), left_out=lacking)
     if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)
         results = _attributed(analysis, results, samples, check_provider(how.provider))
-    return make_report(analysis, results, names)
+    return make_report(analysis, results, _title(path, file))
 
 
 def _kept_samples(analysis: Analysis) -> DataLike | None:
@@ -278,45 +237,16 @@ def _attributed(
     return replace(made, left_out=(*made.left_out, *left_out))
 
 
-def _timed_nodes(
-    analysis: Analysis,
-    quantized: ModelFile,
-    data: DataLike,
-    measuring: EvaluationOptions,
-    latency: Latency | None,
-) -> Any:
-    """Return the times of a plan's nodes in the prepared model and in the quantized one, in turns."""
-    prepared, plan = analysis.prepared, analysis.plan
-    limit = min(measuring.limit or QUICK.samples, QUICK.samples)
-    samples = [sample.arrays for sample in model_samples(data, prepared.model, limit, notes=False)]
-    names = lower(open_plan(prepared, plan).model, plan).names
-    with temporary_folder() as folder:
-        save_model(prepared.model, Path(folder, "float.onnx"))
-        models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized.path}
-        floats, executed = NODE_TIMES.load().node_times(models, samples, threads=measuring.threads)
-    made = NODE_COSTS.load()
-    costs = made.find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
-    return made.TimedNodes(costs, made.relative_size(samples, analysis.measured), latency)
-
-
 def quantization_report(
     result: QuantizeResult,
     model: str | os.PathLike[str],
     profile: ProfileLike | None,
     recipe: Recipe | None = None,
-    *,
-    command_line: tuple[str, ...] = (),
 ) -> Report:
     """Return the report of a quantization; without a profile, one of sizes and reasons only."""
     judged = result.judged
     if profile is None and judged is not None and judged.profile:
         profile = judged.profile
-    names = FileNames(
-        str(model),
-        "" if profile is None else profile_name(profile),
-        str(result.model_path or ""),
-        () if judged is None else command_line,
-    )
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
     evaluation = None if judged is None else judged.evaluation
     found = None if judged is None else judged.verdict.attribution
@@ -324,7 +254,7 @@ def quantization_report(
     if analysis is not None:
         results = _with_kept_samples(analysis, results) if evaluation is None else results
         results = _attributed(analysis, results, only_poor=True) if found is None else results
-    return make_report(analysis, results, names)
+    return make_report(analysis, results, _title(model, result.model_path or ""))
 
 
 def evaluation_report(
@@ -334,16 +264,19 @@ def evaluation_report(
     model = file_of(model)
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
-    names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
     results = Results(evaluation)
     if analysis is not None:
         results = _attributed(analysis, results, only_poor=True)
-    return make_report(analysis, results, names), findings
+    return make_report(analysis, results, _title(model, quantized)), findings
 
 
 def drift_report(result: Any) -> Report:
     """Return the report of a comparison of two profiles."""
-    return make_report(None, Results(drift=(result,)), FileNames())
+    return make_report(None, Results(drift=result), f"{result.new_profile} against {result.old_profile}")
+
+
+def _title(*files: str | os.PathLike[str]) -> str:
+    return " → ".join(filter(None, (Path(file).name for file in files)))
 
 
 def _files_beside(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
@@ -84,7 +83,7 @@ def _lines(report: Report) -> Iterator[str]:
             _code(g.name),
             g.limit_text,
             f"{SIGNS[g.result]} {g.result}",
-            _text("; ".join((*filter(None, [g.subject]), *g.failures))),
+            _text("; ".join(g.failures)),
         )
         for g in report.gates
     ]
@@ -95,7 +94,7 @@ def _lines(report: Report) -> Iterator[str]:
     )
     tensors = [(_code(r.tensor), r.operator, decibels(r.sqnr)) for r in worst[:MAX_LISTED]]
     yield from _table(("worst tensors", "made by", "SQNR dB"), tensors)
-    for night in report.drift:
+    if (night := report.drift) is not None:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"
         yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
         drifts = [
@@ -122,7 +121,7 @@ def _lines(report: Report) -> Iterator[str]:
             effects.append(f"{change.speedup:.2f} times float")
         on = f" on {change.measured_on}" if change.measured_on else ""
         yield f"{change.title}: {', '.join(effects)} (measured{on})\n"
-        yield f"    {' '.join(change.command.splitlines())}\n"
+        yield f"    qprof quantize ... {' '.join(change.options.splitlines())}\n"
     yield "</details>"
 
 
@@ -182,17 +181,14 @@ def junit(report: Report) -> str:
     failed = sum(not gate.passed for gate in report.gates)
     root = ElementTree.Element("testsuites")
     counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
-    title, title_counts = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
+    title = " ".join(map(file_name, report.title.split(" ")))
     names = {"name": _xml_text(title), "package": "qprof", "id": "0", "hostname": "localhost"}
     suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": "1970-01-01T00:00:00"})
     properties = ElementTree.SubElement(suite, "properties")
     for fact in report.provenance:
         ElementTree.SubElement(properties, "property", name=_xml_text(fact.name), value=_xml_text(fact.text))
     for gate in report.gates:
-        title_counts[gate.title] += 1
-        count = title_counts[gate.title]
-        name = gate.title if count == 1 else f"{gate.title} {count}"
-        attributes = {"name": _xml_text(name), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
+        attributes = {"name": _xml_text(gate.title), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", attributes)
         if not gate.passed:
             words = _xml_text("; ".join(gate.failures))

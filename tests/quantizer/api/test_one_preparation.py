@@ -68,10 +68,7 @@ FEW = f"--data {HELD_OUT} --limit 2"
         (f"show DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
         (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR --card DIR/e.json", "q.onnx"),
         (f"verify DIR/q.json DIR/q.onnx --model {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
-        (
-            f"report {MODEL} DIR/q.onnx --profile DIR/q.yaml {FEW} --no-latency --history DIR/q.yaml -o DIR",
-            "q.onnx",
-        ),
+        (f"report {MODEL} DIR/q.onnx --profile DIR/q.yaml {FEW} --no-latency -o DIR", "q.onnx"),
         (f"diff DIR/q.yaml DIR/q.yaml --model {MODEL}", ""),
         (
             f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --set budget=1 --max-drop 50 -o DIR/t.onnx",

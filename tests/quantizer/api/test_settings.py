@@ -16,7 +16,7 @@ from qprof_onnx.quantizer.evaluation.options import QUICK, LatencySettings
 
 ROOT = Path(__file__).parents[3]
 RECORDS = (
-    *(qprof.Judge, qprof.QuantizeOptions, qprof.ReportOptions, qprof.TuneOptions, qprof.DriftLimits),
+    *(qprof.Judge, qprof.QuantizeOptions, qprof.TuneOptions, qprof.DriftLimits),
     *(qprof.RunSettings, qprof.Gate),
 )
 
@@ -49,7 +49,6 @@ def test_for_latency_true_stands_for_the_default_and_false_for_none() -> None:
         (lambda m: qprof.diff(m, m, calibratr="kl"), "diff: .* Did you mean 'calibrator'?"),
         (lambda m: qprof.card(m, m, [], task="x", bse_model="y"), "card: .* Did you mean 'base_model'?"),
         (lambda m: qprof.verify(m, m, slck={}), "verify: .* Did you mean 'slack'?"),
-        (lambda m: qprof.report(m, m, histry=[]), "report: .* Did you mean 'history'?"),
     ],
 )
 def test_a_keyword_that_is_not_known_is_told_with_the_nearest(call: Any, said: str, path: Path) -> None:

@@ -2,14 +2,14 @@
 const nodes = data.nodes;
 const nodeAt = new Map(nodes.names.map((name, at) => [name, at]));
 const readers = nodes.names.map(() => []);
-nodes.rows.forEach((row, at) => row[9].forEach((maker) => readers[maker].push(at)));
+nodes.rows.forEach((row, at) => row[7].forEach((maker) => readers[maker].push(at)));
 const INT = new Set(["quantized", "lookup-table", "pass-through", "dynamic"]);
 const node = (at) => {
   const r = nodes.rows[at];
-  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], int8: r[5], conversions: r[6], macs: r[7], noise: r[8], makers: r[9], measured: [r[10], r[11]], isInt: INT.has(nodes.words[r[1]]) };
+  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], macs: r[5], noise: r[6], makers: r[7], measured: [r[8], r[9]], isInt: INT.has(nodes.words[r[1]]) };
 };
 const colour = { mode: "noise", chosen: -1 };
-const most = { noise: Math.max(1e-9, ...nodes.rows.map((r) => r[8] || 0)), time: Math.max(1e-9, ...nodes.rows.map((r) => r[4] || 0)) };
+const most = { noise: Math.max(1e-9, ...nodes.rows.map((r) => r[6] || 0)), time: Math.max(1e-9, ...nodes.rows.map((r) => r[4] || 0)) };
 const STEPS = ["--rail", "--h1", "--h2", "--h3", "--h4"];
 
 /* Of noise and time: five steps of the root of the share of the largest. */
@@ -50,7 +50,7 @@ function around(at, limit) {
   while (edge.length && found.size < limit) {
     const next = [];
     for (const near of edge) {
-      for (const other of [...nodes.rows[near][9], ...readers[near]]) {
+      for (const other of [...nodes.rows[near][7], ...readers[near]]) {
         if (!found.has(other) && found.size < limit) { found.add(other); next.push(other); }
       }
     }
@@ -62,15 +62,15 @@ function around(at, limit) {
 /* Layers by the longest path, with a place in every layer that an edge passes; order by the mean of neighbours. */
 function layered(chosen) {
   const inside = new Set(chosen), depth = new Map(), layers = [], edges = [];
-  for (const at of chosen) depth.set(at, 1 + Math.max(-1, ...nodes.rows[at][9].filter((m) => inside.has(m)).map((m) => depth.get(m))));
+  for (const at of chosen) depth.set(at, 1 + Math.max(-1, ...nodes.rows[at][7].filter((m) => inside.has(m)).map((m) => depth.get(m))));
   for (const at of chosen) {
     const below = readers[at].filter((r) => inside.has(r)).map((r) => depth.get(r));
-    if (!nodes.rows[at][9].some((m) => inside.has(m)) && below.length) depth.set(at, Math.min(...below) - 1);
+    if (!nodes.rows[at][7].some((m) => inside.has(m)) && below.length) depth.set(at, Math.min(...below) - 1);
   }
   const place = (key, layer, at) => { const spot = { key, layer, at, up: [], down: [], x: 0 }; (layers[layer] ||= []).push(spot); return spot; };
   const spots = new Map(chosen.map((at) => [at, place(at, depth.get(at), at)]));
   for (const at of chosen) {
-    for (const maker of new Set(nodes.rows[at][9].filter((m) => inside.has(m)))) {
+    for (const maker of new Set(nodes.rows[at][7].filter((m) => inside.has(m)))) {
       const path = [spots.get(maker)];
       for (let layer = depth.get(maker) + 1; layer < depth.get(at); layer++) path.push(place(`${maker}-${at}`, layer, -1));
       path.push(spots.get(at));
@@ -133,7 +133,7 @@ function drawGraph(at) {
     const box = svg("rect", { class: "box", x: spot.x.toFixed(1), y, width: BOX.width, height: BOX.height, rx: 7 }, svg("title", {}, `${n.name}: ${n.op}, ${n.kind}`));
     box.style.fill = paint(n);
     const dark = colour.mode !== "kind" && level(n) === 4 ? " dark" : "";
-    const more = nodes.rows[other][9].length + readers[other].length > spot.up.length + spot.down.length ? " …" : "";
+    const more = nodes.rows[other][7].length + readers[other].length > spot.up.length + spot.down.length ? " …" : "";
     const open = () => showNode(other);
     return svg("g", { class: `node ${n.isInt ? "int" : "float"}${other === at ? " on" : ""}`, tabindex: 0, role: "button", "aria-pressed": String(other === at), "data-at": other, onclick: open, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); byId("graph-view").querySelector(".node.on").focus(); } } },
       box,
@@ -150,7 +150,7 @@ function drawGraph(at) {
 }
 
 function drawNodeCard(at) {
-  const n = node(at), gain = n.int8 !== null && n.conversions !== null ? n.planned - n.int8 - n.conversions : null;
+  const n = node(at);
   const tensors = (names) => names.map((name, i) => [i ? ", " : null, tensorAt.has(name) ? el("button", { type: "button", class: "link", onclick: () => { showTensor(tensorAt.get(name), true); byId("tensors").scrollIntoView(); } }, name) : name]);
   byId("node-card").replaceChildren(el("h3", { title: n.name }, n.name), el("p", { class: "muted" }, `${n.op}, node ${at + 1} of ${nodes.names.length}`), list([
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
@@ -158,7 +158,6 @@ function drawNodeCard(at) {
     ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],
     n.planned !== null ? ["time", `${duration(n.planned)} as planned, ${duration(n.float)} in float, predicted`] : null,
     n.measured[1] !== null ? ["measured", `${duration(n.measured[1])}, ${duration(n.measured[0])} in float`] : null,
-    gain !== null ? ["in int8", `${duration(n.int8)}, conversions ${duration(n.conversions)}: ${gain > 0 ? "gains " + duration(gain) : "no gain"}`] : null,
     n.macs ? ["multiply-adds", Math.round(n.macs).toLocaleString("en")] : null,
     n.makers.length ? ["reads from", nodeLinks(n.makers.map((m) => nodes.names[m]))] : null,
     nodes.outs[at].length ? ["makes", tensors(nodes.outs[at])] : null,
@@ -192,7 +191,7 @@ if (byId("graph-shell")) {
   document.addEventListener("click", (event) => { const button = event.target.closest("[data-node]"); if (button) showNode(nodeAt.get(button.dataset.node), true); });
   drawLegend();
   drawMap();
-  const noisiest = nodes.rows.reduce((best, row, at) => ((row[8] || 0) > (nodes.rows[best][8] || 0) ? at : best), 0);
+  const noisiest = nodes.rows.reduce((best, row, at) => ((row[6] || 0) > (nodes.rows[best][6] || 0) ? at : best), 0);
   showNode(noisiest);
   if (more) more.addEventListener("toggle", () => { if (more.open) drawGraph(colour.chosen); });
 }

@@ -25,7 +25,6 @@ from .....cli.options import (
 )
 from ....api.options import Judge
 from ....evaluation.options import EvaluationOptions, Gate
-from ..report_options import ReportOptions
 
 
 @click.command(
@@ -33,7 +32,7 @@ from ..report_options import ReportOptions
     cls=GroupedCommand,
     everyday=(
         *("data", "report_folder", "preprocess", "limit", "labels", "metric"),
-        *("gate_min_sqnr", "gate_max_drop", "latency", "measure_layers", "history"),
+        *("gate_min_sqnr", "gate_max_drop", "latency"),
         *("plan", "profile", "config"),
     ),
 )
@@ -57,15 +56,6 @@ from ..report_options import ReportOptions
 @record_options(EvaluationOptions, "limit")
 @record_options(Judge, "held_out")
 @comparing_options
-@record_options(ReportOptions, "measure_layers")
-@option(
-    "--history",
-    group="Quality",
-    type=EXISTING,
-    multiple=True,
-    metavar="NEW.yaml",
-    help="A profile of newer data, the oldest first, to show drift. Repeatable.",
-)
 @option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of your own target.")
 @option(
     "-o",
@@ -103,7 +93,7 @@ def command(
     from ....search.verdict import AGAINST
     from ..report import report
 
-    how = ReportOptions(gate=Gate(**take_limits(options)))
+    how = Judge(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
         how = record_of(replace(how, progress=shown), options)
         result = report(model, quantized, data, plan=plan, profile=profile, config=config, options=how)

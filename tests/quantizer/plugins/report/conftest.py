@@ -43,8 +43,7 @@ def estimated(files: Path, timed: Recipe) -> Report:
 
 @pytest.fixture(scope="session")
 def whole(files: Path, timed: Recipe) -> Report:
-    """Return the report with what was measured, gates and two nights of data."""
-    nights = (files / "profile.yaml", files / "profile.yaml")
+    """Return the report with what was measured, and gates."""
     return report(
         DIGITS / "model.onnx",
         files / "model.int8.onnx",
@@ -52,7 +51,5 @@ def whole(files: Path, timed: Recipe) -> Report:
         gate=Gate(min_sqnr=10.0, max_size=10.0),
         limit=20,
         latency=False,
-        measure_layers=True,
-        history=nights,
         config=timed,
     )

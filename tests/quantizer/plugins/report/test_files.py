@@ -16,7 +16,7 @@ from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.metrics.metric import Found
 from qprof_onnx.quantizer.plugins.report.assemble import _level
-from qprof_onnx.quantizer.plugins.report.content import GateResult, Report, Speed, TaskScore
+from qprof_onnx.quantizer.plugins.report.content import Report, Speed, TaskScore
 from qprof_onnx.quantizer.plugins.report.figures import percent_text
 from qprof_onnx.quantizer.plugins.report.html import page
 from qprof_onnx.quantizer.plugins.report.writers import junit, markdown, report_texts
@@ -145,17 +145,6 @@ def test_junit_has_a_case_for_each_gate(whole: Report) -> None:
     assert suite.get("failures") == "1"
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
     assert failed == ["--max-size 10 bytes"]
-
-
-def test_junit_names_files_without_their_folders(whole: Report) -> None:
-    gate = GateResult("--max-clipping", 0.01, "", True, subject="../d/new.yaml")
-    moved = replace(gate, subject="elsewhere/new.yaml")
-    report = replace(whole, gates=(gate, moved), title="../d/new.yaml against old/p.yaml")
-    (suite,) = ElementTree.fromstring(junit(report))
-    assert suite.get("name") == "new.yaml against p.yaml"
-    names = [case.get("name") for case in suite.iter("testcase")]
-    assert names == ["--max-clipping 0.01 (new.yaml)", "--max-clipping 0.01 (new.yaml) 2"]
-    assert {case.get("classname") for case in suite.iter("testcase")} == {"qprof.new.yaml against p.yaml"}
 
 
 def test_markdown_has_no_column_of_what_was_not_measured(whole: Report) -> None:
