@@ -50,12 +50,12 @@ class Speed:
     passed: bool  # whether it is met
     before: Latency  # latency of both models, before and after nodes fell back to float
     after: Latency
-    fallback: tuple[FloatRegion, ...]  # what fell back to float, in this order
+    fallback: tuple[FloatRegion, ...]  # regions that fell back to float, in this order
     trials: int  # plans that were made and timed besides the first
-    reasons: tuple[str, ...]  # where the time goes, when float is faster still
-    unfused: tuple[str, ...]  # nodes that the plan quantizes and onnxruntime computes in float nevertheless
-    changes: tuple[str, ...]  # what was done that made the model faster, in this order
-    left_float: str  # how the whole model was left in float at last; "" where it was not
+    reasons: tuple[str, ...]  # the slowest parts, if float is still faster
+    unfused: tuple[str, ...]  # nodes that the plan quantizes and onnxruntime still computes in float
+    changes: tuple[str, ...]  # changes that made the model faster, in this order
+    left_float: str  # sentence if the whole model was left in float; else ""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,13 @@ class Quantization:
         float_bytes, quantized_bytes: sizes of both models, external data included.
         nodes: kind to number of nodes.
         floats: nodes that stay float, a group for each code of a reason.
-        findings: what a user should know, the gravest first; an alarm is exit code 1.
-        predicted: what a run takes in float and as quantized, from the target's times of kernels; null
-            where it has none.
-        speed: what was measured with --check-speed.
-        checks: what was measured of the outputs on check samples, which chose the ranges; empty where the
-            model was not run and quality is estimated.
-        expected: SQNR of the outputs as estimated, with the band in which it is expected.
-        judged: the verdict and what it rests on, where the command has samples; null elsewhere.
+        findings: notes and warnings, the gravest first; an alarm is exit code 1.
+        predicted: time of a run in float and quantized, from the target's kernel times; null without them.
+        speed: measurements of --check-speed.
+        checks: measured errors of the outputs on check samples, which also chose the ranges; empty if the
+            model was not run and the quality is estimated.
+        expected: estimated SQNR of the outputs, with its band.
+        judged: the verdict and its evidence; null without held-out samples.
     """
 
     model: str
@@ -122,10 +121,10 @@ class Profiling:
         profile: file that was written.
         tensors, samples: how many of them it has; a batch counts as its rows.
         runs: how many times the model ran: once for each sample or batch.
-        inputs: what each input of the graph was given.
-        check_samples: how many samples are kept as they are, on which quantize runs a model.
-        samples_file: which file holds them; null for none.
-        findings: what is to be known of the data and of the run.
+        inputs: the values of each input of the graph.
+        check_samples: number of raw samples stored for tests of the quantized model.
+        samples_file: the file with these samples; null for none.
+        findings: notes and warnings about the data and the run.
     """
 
     profile: str
@@ -173,15 +172,15 @@ _ONE_OF: Any = Literal
 
 def _recipe_document(reader: str, record: type) -> Any:
     """Return the record of a recipe file: reader, built-in recipe below it, keys of the recipe, state."""
-    word = Annotated[_ONE_OF[(reader,)], Meta(description=f"{reader}: what it is for")]
+    word = Annotated[_ONE_OF[(reader,)], Meta(description=f"the word {reader}")]
     built_in = tuple(name for name, recipe in BUILT_IN.items() if recipe["reader"] == reader)
     keys: list[Any] = [("reader", word, field(default=reader))] if built_in else [("reader", word)]
     if built_in:
-        about = Meta(description="a built-in recipe, whose keys hold where the file has none")
+        about = Meta(description="a built-in recipe, which supplies the missing keys")
         keys.append(("base", Annotated[_ONE_OF[built_in] | None, about], field(default=None)))
     keys += (own := _keys(record))
     keys.append(("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict)))
-    if "constants" not in [name for name, *_ in own]:  # what a state is at first
+    if "constants" not in [name for name, *_ in own]:  # first values of states
         keys.append(("constants", Constants, field(default_factory=dict)))
     doc = (record.__doc__ or "").partition("\n")[0] + "".join(
         (record.__doc__ or "").partition(ATTRIBUTES)[1:]

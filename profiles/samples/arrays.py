@@ -274,7 +274,7 @@ class ArrayRecipe:
 
     Attributes:
         rows: split (each row is a sample) or whole (a file is a sample); else the rows of a single file are
-            samples, where the model's dimension is named as a batch
+            samples if the name of the model's dimension means a batch
     """
 
     rows: Literal["split", "whole"] | None = None

@@ -47,28 +47,28 @@ class ImageRecipe:
     std.
 
     Attributes:
-        size: N or [H, W]: pixels, where the model's input has free sizes
-        resize: shorter (the shorter side gets the size), exact (both sides do, whatever the proportions),
+        size: N or [H, W]: pixels, if the model's input has free sizes
+        resize: shorter (the shorter side gets the size), exact (both sides do, regardless of proportions),
             letterbox (the whole picture fits, the rest is filled), none, N (the shorter side gets N pixels)
             or [H, W] (exactly these)
-        crop: center (the middle, of the size), none, or N or [H, W] (the middle, so large)
-        crop_share: with resize shorter: share of the shorter side that the size is
+        crop: center (the middle, of the size), none, or N or [H, W] (the middle, with this size)
+        crop_share: with resize shorter: the size as a fraction of the shorter side
         crop_offset: round (as torchvision) or floor (as transformers): a middle at half a pixel; of a border
             of an odd number of pixels the lesser half goes before the picture, or the greater
         fill: 0 to 255: pixels around a picture
-        place: center or top-left: where letterbox puts it
+        place: center or top-left: position of the picture in a letterbox
         interpolation: nearest, bilinear, bicubic, lanczos, box or hamming
         antialias: true (as Pillow and torchvision) or false (as OpenCV), for smaller pictures
         color: rgb, bgr, gray or rgba; else as many channels as the model's input has
-        background: 0 to 255: pixels behind transparent pictures (white is 255); else they lose their
-            transparency, which shows colours that were hidden
-        scale: what pixels of 0 to 255 are multiplied by: a number, or a fraction as 1/255
-        mean: a list of one number, or one for each channel: subtracted
-        std: a list of one number, or one for each channel: divided by
-        layout: nchw or nhwc, where the model's input does not say which
+        background: 0 to 255: pixels behind transparent pictures (white is 255); else transparency is dropped,
+            which may show hidden colours
+        scale: factor for pixels of 0 to 255: a number, or a fraction as 1/255
+        mean: a list of one number, or one for each channel, to subtract
+        std: a list of one number, or one for each channel, to divide by
+        layout: nchw or nhwc, if the model's input does not determine it
         dtype: type of the elements; else that of the model's input
-        input: name of the input that takes the picture, where there are several
-        column: the column that holds the picture, where rows of a data set have several
+        input: name of the input for the picture, if there are several
+        column: the column with the picture, if rows of a data set have several
     """
 
     size: Size | None = None

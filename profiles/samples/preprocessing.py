@@ -1,8 +1,7 @@
 """How data is prepared for a model: a built-in recipe, a recipe file, or a file of Hugging Face's.
 
-A recipe is a YAML file with the key `reader` (image, text, audio, table, ...) and the keys of that reader;
-each reader knows its own keys, and checks them. `base` names a built-in recipe whose keys hold where the file
-has none.
+A recipe is a YAML file with the key `reader` (image, text, audio, table, ...) and the keys of that reader.
+Each reader defines and checks its own keys. `base` names a built-in recipe that supplies the missing keys.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "raw": {"reader": "image", "resize": "exact", "scale": 1.0},
 }
 """Recipes with a name. A new one is one entry here."""
-STATE = "OUTPUT: INPUT for what goes from step to step, as present.*: past_key_values.*"
-"""What the key `state` holds, in any recipe."""
+STATE = "OUTPUT: INPUT for each state that a step passes to the next, as present.*: past_key_values.*"
+"""Description of the key `state` of any recipe."""
 MAX_SHOWN_CHARACTERS = 100
 """Characters of a wrong word that a message repeats."""
 SIZE = r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?"
-"""What may follow the name of a built-in recipe: pixels, one number or height and width."""
+"""Size after the name of a built-in recipe: pixels, one number or height and width."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def load_preprocessing(text: str | None) -> Preprocessing:
         sides = {"size": [int(side) for side in (size.split("x") * 2)[:2]]} if size else {}
         return _of_recipe(text, {**BUILT_IN[name], **sides}, None)
     path = Path(text)
-    if not os.path.isfile(text):  # a name that is too long is none either
+    if not os.path.isfile(text):  # also for a name that is too long
         names = ", ".join(BUILT_IN)
         given = text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]} ..."
         raise ConfigError(
@@ -86,7 +85,7 @@ def load_preprocessing(text: str | None) -> Preprocessing:
     except MalformedError as problem:
         raise ConfigError(problem.message(path, "correct it")) from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: holds no keys and values; see 'qprof schema preprocess'")
+        raise ConfigError(f"{path}: contains no keys and values; see 'qprof schema preprocess'")
     if "reader" in document or "base" in document:
         return _of_recipe(text, document, path)
     if "added_tokens" in document or ("model" in document and "pre_tokenizer" in document):
@@ -96,8 +95,8 @@ def load_preprocessing(text: str | None) -> Preprocessing:
     if "feature_extractor_type" in document or "sampling_rate" in document:
         return Preprocessing(text, "audio", PREPROCESSOR_CONFIG, document, path)
     raise ConfigError(
-        f"{path}: has no key 'reader', and is no preprocessor_config.json or tokenizer.json; begin it with "
-        "the line 'reader: image' (or text, audio, table), as 'qprof schema preprocess' says"
+        f"{path}: has no key 'reader', and is not a preprocessor_config.json or tokenizer.json; begin it "
+        "with the line 'reader: image' (or text, audio, table), see 'qprof schema preprocess'"
     )
 
 
@@ -108,7 +107,7 @@ def recipe_of(preprocessing: Preprocessing, record: type[R]) -> R:
         where = f"{preprocessing.name}: {key}"
         if key not in hints:
             raise ConfigError(
-                f"{where}: is no key of a recipe with reader {preprocessing.reader}; known are "
+                f"{where}: is not a key of a recipe with reader {preprocessing.reader}; known are "
                 f"{', '.join(hints)}.{nearest(key, hints)}"
             )
         try:
@@ -128,7 +127,7 @@ def recipe_file(text: str | os.PathLike[str] | None) -> Path | None:
 def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Preprocessing:
     base = document.get("base")
     if base is not None and (not isinstance(base, str) or base not in BUILT_IN):
-        raise ConfigError(f"{name}: base: {base!r} is no built-in recipe; give {' or '.join(BUILT_IN)}")
+        raise ConfigError(f"{name}: base: {base!r} is not a built-in recipe; give {' or '.join(BUILT_IN)}")
     document = {**BUILT_IN.get(base or "", {}), **document}
     reader = document["reader"]
     if not isinstance(reader, str):

@@ -29,10 +29,10 @@ class RandomRecipe:
     """The limits and sizes of random values.
 
     Attributes:
-        sizes: of free dimensions, NAME: N from 1; else 1
+        sizes: NAME: N from 1, the sizes of free dimensions; else 1
         low: a number: the smallest float value
         high: a number: the largest float value
-        seed: N from 0: other values for another one
+        seed: N from 0; another seed gives other values
     """
 
     sizes: Mapping[str, Annotated[int, Meta(ge=1)]] = of_field(default_factory=dict)

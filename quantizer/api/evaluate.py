@@ -43,8 +43,8 @@ class EvaluateResult(Evaluation):
     """The result of `evaluate`: both models compared, and the verdict on the quantized one.
 
     Attributes:
-        verdict: good, fair or poor, by the function that `quantize` with samples gives its verdict by.
-        plan, profile: files by which outputs were judged; "" for none.
+        verdict: good, fair or poor, by the same rules as in `quantize` with samples.
+        plan, profile: files with the kinds and limits of the outputs; "" for none.
     """
 
     verdict: Verdict = field(kw_only=True)

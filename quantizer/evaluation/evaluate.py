@@ -104,33 +104,33 @@ class Evaluation(Presented):
 
     Attributes:
         float_model, quantized_model: file names.
-        samples: how many samples were run; one may hold several rows.
-        rows: how many of these there are; a sample that is no batch counts as one.
-        outputs: in the order of the float model.
+        samples: number of samples; one may have several rows.
+        rows: number of rows; a sample that is not a batch counts as one.
+        outputs: results of the outputs, in the order of the float model.
         float_bytes, quantized_bytes: size of the model files, external data included.
-        latency: None when it was not measured.
-        gate: the limits that were given.
+        latency: latency of both models; None if it was not measured.
+        gate: the limits.
         failures: the limits that were not met; empty is success.
-        findings: what to know of the figures, the gravest first: an alarm for each of the failures; doubts,
-            which are signs that the models are not a float one and its quantized form (`doubts`) and fail a
-            gate with a limit; a truth that does not seem to be the model's, an estimate that was too good.
-        provenance: where the quantized model says that it comes from; None for one of another tool.
-        estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
-        metric: the metric that was asked for, such as "map50"; "accuracy" with labels and no metric; else "".
-        metric_title: the same for people.
-        score: of both models by that metric; None without one.
+        findings: notes and warnings, the gravest first: an alarm for each failure; doubts whether the models
+            are a float model and its quantized form (`doubts`), which fail a gate with a limit; labels that
+            do not seem to fit, an estimate that was too good.
+        provenance: origin stored in the quantized model; None for a model of another tool.
+        estimates: SQNR of each output, as estimated when the model was quantized and as measured here.
+        metric: name of the metric, such as "map50"; "accuracy" with labels and no metric; else "".
+        metric_title: the metric for people.
+        score: score of both models by that metric; None without one.
         scored: the output that labels or metric are about; "" for any. Not in JSON.
-        worst_samples: those on which the outputs differ most, the worst first; of one sample none.
-        excerpts: what a report shows of these; not in JSON.
-        runtime: what ran both models, such as "onnxruntime".
+        worst_samples: samples with the largest differences, the worst first; empty for a single sample.
+        excerpts: parts of these samples for a report; not in JSON.
+        runtime: runtime of both models, such as "onnxruntime".
         provider: its execution provider, or device.
-        subject: digests of what was compared on what; None in a record of an older version.
+        subject: digests of models and samples; None in a record of an older version.
         input_ranges: least and greatest finite value of each float input; not in JSON.
-        states: outputs that the next step takes, where samples are steps; not in JSON.
-        grades: of the outputs, by their noise limits, on the first samples, the worst first; () without these
+        states: outputs that the next step reads, if samples are steps; not in JSON.
+        grades: grades of the outputs on the first samples, by their noise limits, the worst first; () without
             limits. Not in JSON.
-        digests: of the rows of each sample (`sample_digests`); not in JSON.
-        sequences: number of the sequence of each sample, where they are steps of sequences; not in JSON.
+        digests: digests of the rows of each sample (`sample_digests`); not in JSON.
+        sequences: number of the sequence of each sample, if samples are steps of sequences; not in JSON.
     """
 
     float_model: str

@@ -379,18 +379,19 @@ class QuantPlan(Presented):
     """Everything that was decided for one model.
 
     Attributes:
-        model: the prepared model that it is for.
-        config: what the user asked for.
+        model: the prepared model.
+        config: the settings.
         tensors: parameters of every tensor that exists in quantized form: activations that a quantized
             node produces or consumes, weights, biases. An activation that is not here is float.
         nodes: decision for every node of the main graph, by node name, in graph order.
-        findings: what a user should know, such as an opset that had to be raised.
+        findings: notes and warnings, such as a raised opset.
         tool: name and version of the writer.
-        shared_scales: activations that share their parameters, two or more each.
-        adjustments: what is changed in the float model first; tensors and nodes are those of the result.
-        origin: what it was made from.
-        borders: parameters of the inputs and outputs of the model that are integers outside (settings io, and
-            kv_cache where the cache is in standard operators).
+        shared_scales: groups of activations with common parameters, two or more each.
+        adjustments: changes to the float model before quantization; tensors and nodes are those of the
+            result.
+        origin: digests, estimates and measurements of the plan.
+        borders: parameters of integer inputs and outputs of the model (settings io, and kv_cache for a cache
+            in standard operators).
     """
 
     model: ModelId

@@ -81,11 +81,11 @@ class ConfigFile:
     """A configuration file: a target, or settings for one.
 
     Attributes:
-        target: Name; of a packaged target when base and runtime are left out.
-        base: A packaged target: what is not given here is taken from it.
+        target: Name; without base and runtime, that of a packaged target.
+        base: A packaged target, which supplies the missing keys.
         description: One line for people.
-        sources: Where the facts were read or measured.
-        verified: Whether models were run there, on what, and when.
+        sources: The sources of the facts: documents or measurements.
+        verified: The evidence: whether models were run there, on which version, and when.
         runtime: Facts about the runtime, by the names of the fields of `Target`.
         settings: By the names of the fields of `QuantConfig`.
     """

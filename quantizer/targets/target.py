@@ -30,11 +30,10 @@ class Verified:
     """How the facts about a runtime are known.
 
     Attributes:
-        how: run where written models were run there, or in a simulator or emulator, which tells what is
-            computed and not how fast; rule where the facts were read in its documents or source and written
-            models are checked against them.
-        runtime: What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'; with '(correctness
-            only)' where it was not timed.
+        how: run, if written models were run there, or in a simulator or emulator, which shows results but not
+            speed; rule, if the facts come from documents or source, against which written models are checked.
+        runtime: Runtime or document with its version: 'onnxruntime 1.32.0, AVX512-VNNI'; with '(correctness
+            only)' if it was not timed.
         date: The day, such as 2026-11-22.
     """
 

@@ -104,10 +104,10 @@ class Asked:
         data: name of the samples.
         preprocess: the recipe that made samples of files: a built-in one, or its file; "" for none.
         limit: how many of the samples were drawn; None for all.
-        labels: name of the truth; "" without one.
-        scored_output: the output that the truth belongs to; None for the first.
-        class_axis: of its classes; None for what its operator says.
-        threads: inside an operator.
+        labels: name of the labels; "" without labels.
+        scored_output: the output that the labels belong to; None for the first.
+        class_axis: axis of its classes; None for that of its operator.
+        threads: threads inside an operator.
     """
 
     data: str
@@ -126,12 +126,12 @@ class Card(Presented):
     Attributes:
         tool: name and version of the program that measured it.
         float_model, quantized_model: the digests of their files, that of external data after the model.
-        machine: where it was measured.
-        asked: on which samples, read how.
-        evaluation: what was measured, with the limits that it was held against. Where the quantized model
-            comes from (plan, profile, target) is its `provenance`, the samples are its `subject`.
-        task: what a model hub calls the task, such as "image-classification"; "" where nobody said.
-        base_model: what a model hub calls the float model; "" where nobody said.
+        machine: machine of the measurement.
+        asked: the samples, and how they were read.
+        evaluation: the measurements, with their limits. Its `provenance` is the origin of the quantized model
+            (plan, profile, target), its `subject` the samples.
+        task: name of the task on a model hub, such as "image-classification"; "" if unknown.
+        base_model: name of the float model on a model hub; "" if unknown.
     """
 
     tool: str

@@ -51,9 +51,9 @@ class Verification(Presented):
 
     Attributes:
         card: its file.
-        quantized_model: the file of the quantized model, or of the newer card, that it was checked against.
-        checks: of its statements, those that could not be checked among them.
-        evaluation: the one that was made now, or that of the newer card; None where nothing was measured.
+        quantized_model: file of the quantized model, or of the newer card.
+        checks: checks of its statements, including those that could not be made.
+        evaluation: the new evaluation, or that of the newer card; None if nothing was measured.
     """
 
     card: str

@@ -111,16 +111,16 @@ class AudioRecipe:
     """How a recording becomes the input of a model: samples of -1 to 1, one channel.
 
     Attributes:
-        rate: N: samples a second that the model takes
-        resample: refuse or soxr: what becomes of files with another rate
-        window: N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all
+        rate: N: sample rate of the model in Hz
+        resample: refuse or soxr, for files with another rate
+        window: N samples, or 0.5 s, or 20 ms: length of one sample; else the model's fixed length, or all
         hop: N samples, or 0.5 s: from window to window; else the window
-        channels: mean or first: how several channels become one
+        channels: mean or first, to reduce several channels to one
         normalize: true or false: whether a recording gets mean 0 and variance 1
-        scale: a number: what -1 to 1 is multiplied by, as 32768 for 16-bit values
-        pad: true or false: whether the last window is filled up with zeros, or left out
-        input: NAME of the input that takes the signal
-        column: NAME of the column that holds recordings
+        scale: a number: factor for values of -1 to 1, such as 32768 for 16-bit values
+        pad: true or false: whether the last window is padded with zeros, or dropped
+        input: NAME of the input for the signal
+        column: NAME of the column with recordings
     """
 
     rate: Annotated[int, Meta(ge=1)] | None = None

@@ -249,13 +249,13 @@ class TableRecipe:
     """How the columns of a row become the inputs of a model.
 
     Attributes:
-        columns: for inputs that are not called like a column, NAME: COLUMN, [COLUMN, ...] or all
+        columns: for inputs without a column of their name, NAME: COLUMN, [COLUMN, ...] or all
         exclude: [COLUMN, ...] that no input takes: ids, dates, other answers
-        label: column of the true class, which is no input; --labels FILE:COLUMN takes it
+        label: column of the true class, which is not an input; --labels FILE:COLUMN reads it
         mean: numbers to subtract: {COLUMN: NUMBER}, or a list for the columns
         std: numbers to divide by: {COLUMN: NUMBER}, or a list for the columns
-        delimiter: one character: what parts the cells of a CSV file
-        header: names of the columns of a CSV file without a line of them
+        delimiter: one character: the separator of the cells of a CSV file
+        header: names of the columns of a CSV file without a header line
     """
 
     columns: Mapping[str, str | list[str]] = of_field(default_factory=dict)

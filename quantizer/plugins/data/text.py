@@ -41,18 +41,18 @@ class TextRecipe:
     """How a text becomes the inputs of a model.
 
     Attributes:
-        tokenizer: path of a tokenizer.json, beside the recipe; none where the model takes text
+        tokenizer: path of a tokenizer.json, relative to the recipe; not needed if the model takes text
         inputs: for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, position_ids,
             has_past or text; of the second text of a pair, for a decoder: target_ids, target_mask or next_ids
-        field: NAME: key or column that holds the text; [FIRST, SECOND] for pairs
-        pairs: tab (one in a line parts a pair) or none (lines are texts)
-        max_length: N from 1: tokens kept of a text; else those of model or tokenizer
+        field: NAME: key or column with the text; [FIRST, SECOND] for pairs
+        pairs: tab (a tab separates the texts of a pair) or none (lines are texts)
+        max_length: N from 1: maximum tokens of a text; else the limit of model or tokenizer
         padding: model (to the length that the model fixes, if it does), max_length or none
         pad_token: the token for padding; else that of the tokenizer
         decoder_start: the token that a decoder begins with; else that of config.json
-        prompt: N from 1, with a state: tokens of a text that are run first; else all but decode
-        decode: N from 0, with a state: tokens after the prompt that are run one by one; else 4
-        answer: N from 0, with a state: tokens that the float model answers, in place of the text's
+        prompt: N from 1, with a state: tokens of a text to run first; else all except decode
+        decode: N from 0, with a state: tokens after the prompt to run one by one; else 4
+        answer: N from 0, with a state: tokens that the float model generates, instead of the text's
     """
 
     tokenizer: str = ""

@@ -54,18 +54,18 @@ class DriftReport(Presented):
     """How one profile drifted from another.
 
     Attributes:
-        old_profile, new_profile: the files, as they were named.
-        old_samples, new_samples: number of samples that each was made from.
-        calibrator: the one that chose OLD's ranges.
+        old_profile, new_profile: names of the files.
+        old_samples, new_samples: number of samples of each.
+        calibrator: calibrator of OLD's ranges.
         limits: the gates.
-        drift: the measures of the tensors in OLD's order, and what else differs.
+        drift: the measures of the tensors in OLD's order, and other differences.
         failures: each tensor that exceeds a limit, the worst first within a limit; the parts
             of the data are one failure.
-        left_out: measures of the tensors that are not in `drift`, in OLD's order: with a model those that no
-            plan can need, which no limit applies to.
+        left_out: measures of the tensors that are not in `drift`, in OLD's order: with a model, those that no
+            plan can need. No limit applies to them.
         model: name of the model file; None without a model.
-        findings: what is to be known of the pair, the gravest first: limits that are not kept; other
-            weights, tensors of one of them, NaN and Inf of NEW.
+        findings: notes and warnings, the gravest first: exceeded limits; other weights, tensors of one of
+            the profiles, NaN and Inf in NEW.
     """
 
     old_profile: str

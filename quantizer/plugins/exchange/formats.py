@@ -80,10 +80,10 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "TensorRT's calibration cache (7 to 10)",
         "ranges",
         "tensorrt",
-        "one number for each tensor, so ranges are symmetric, cut to what their operators can yield; neither "
-        "histograms, channels nor noise",
-        "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
-        "that the prepared model has no more",
+        "one number for each tensor, so ranges are symmetric, cut to the possible results of their "
+        "operators; neither histograms, channels nor noise",
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and "
+        "tensors that the prepared model no longer has",
         "by rule: a file of TensorRT 7 in NVIDIA's documentation",
         is_symmetric=True,
     ),
@@ -98,7 +98,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
     ),
 )
 
-_PLAN_LOST = "which nodes are quantized and how (look-up tables, roundings, shared scales), corrected biases"
+_PLAN_LOST = "the kinds of nodes (look-up tables, roundings, shared scales), corrected biases"
 
 PARAMETERS: tuple[ExchangeFormat, ...] = (
     ExchangeFormat(
@@ -106,8 +106,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 1.0 (aimet-onnx 2.42)",
         "parameters",
         "aimet_1_0",
-        "which axis channels lie along is taken from the model; blocks, fractional zero points and float "
-        "types are left out",
+        "the axis of channels (it comes from the model), blocks, fractional zero points, float types",
         f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
         "point 0",
         "run: aimet-onnx 2.42 wrote the files of the tests",
@@ -117,7 +116,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
         "parameters",
         "aimet_2_0",
-        "quantized scales of 2.1, fractional zero points and float types are left out",
+        "quantized scales of 2.1, fractional zero points, float types",
         f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
         "run: aimet-onnx 2.42 wrote the files of the tests",
     ),
@@ -126,11 +125,11 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
         "parameters",
         "qnn",
-        "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
-        f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
+        "the axis of channels (it comes from the model), float types, bare bit widths",
+        f"{_PLAN_LOST}, float tensors (use the converter's --float_fallback), scales of "
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
         "zero point 0",
-        "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads what is written",
+        "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads these files",
     ),
     ExchangeFormat(
         "tensor-quant-overrides",
@@ -138,14 +137,14 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "parameters",
         "tensor_quant_overrides",
         "",
-        f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
+        f"{_PLAN_LOST}, float nodes (use nodes_to_quantize), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
-        "run: quantize_static of onnxruntime 1.31.1 took what is written",
+        "run: quantize_static of onnxruntime 1.31.1 read these files",
     ),
 )
 
 FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
-"""The formats by their names."""
+the page of profiles shows what show prints) """The formats by their names."""
 
 
 def format_named(name: str) -> ExchangeFormat:

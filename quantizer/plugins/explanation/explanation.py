@@ -110,14 +110,14 @@ class TensorExplanation(Presented):
     Attributes:
         tensor: its name.
         params: its parameters; None for a tensor that stays float.
-        calibrator: that chose the ranges of the plan.
-        range: the common range of its shared-scale group; None when it shares its scale with no other tensor.
+        calibrator: calibrator of the plan.
+        range: the common range of its shared-scale group; None if it shares its scale with no other tensor.
         tied_by: names of the nodes that tied the group.
-        members: of the group, in graph order.
+        members: tensors of the group, in graph order.
         neighbours: the nodes around the tensor, the one that makes it first; None without a model.
         observed: its values; None without a profile or, for a constant, a model.
         sqnr_db: expected SQNR with the parameters of the plan; None without a profile.
-        findings: what to know of the files that were given.
+        findings: notes about the files.
     """
 
     tensor: str
@@ -190,11 +190,11 @@ class NodeExplanation(Presented):
     Attributes:
         node: its name.
         operator: its type; None without a model.
-        kind: of the node in the plan, as in `NodePlan`.
-        implementation: how it is written, as in `NodePlan`; "" for the usual way.
+        kind: kind of the node in the plan, as in `NodePlan`.
+        implementation: implementation, as in `NodePlan`; "" for the usual one.
         reason: why it stays float, or a remark.
         inputs, outputs: its operands; None without a model.
-        findings: that it stays float, with the code and the figures of the reason.
+        findings: the finding that it stays float, with the code and the figures of the reason.
     """
 
     node: str

@@ -92,12 +92,12 @@ class LayerReport(Presented):
 
     Attributes:
         float_model, quantized_model: file names.
-        samples: how many were run.
-        layers: in graph order.
+        samples: number of samples.
+        layers: comparisons in graph order.
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
             part of the operator before it, tensors inside a look-up table.
-        findings: signs that the models are not a float one and its quantized form, or that the plan is that
-            of another model (`doubts`).
+        findings: doubts whether the models are a float model and its quantized form, or whether the plan
+            belongs to them (`doubts`).
     """
 
     float_model: str

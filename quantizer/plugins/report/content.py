@@ -352,27 +352,27 @@ class Report(Presented):
     Attributes:
         title: names of the models.
         tool: name and version of the writer.
-        verdict: what to think of it.
-        task: the score of both models; None where nothing tells right from wrong.
-        size, speed: of both models.
-        int8_share: share of the arithmetic that is done in types of few bits, 0 to 1.
+        verdict: the verdict.
+        task: the score of both models; None without labels.
+        size, speed: size and speed of both models.
+        int8_share: fraction of the arithmetic in types of few bits, 0 to 1.
         computes_in: these types, in words.
         kinds: number of nodes of each kind.
-        outputs: how near they are to those of the float model.
-        is_of_kept_samples: whether that was measured on the samples that the profile keeps alone.
+        outputs: quality of the outputs, compared with the float model.
+        is_of_kept_samples: whether the quality was measured only on the profile's check samples.
         facts: other results, such as accuracy.
-        gates: limits that were given.
+        gates: the limits.
         what_ifs: changes that were tried and make a better model.
-        noise: where the noise of the outputs comes from, the output with the lowest SQNR first.
+        noise: the sources of noise of each output, the output with the lowest SQNR first.
         tensor_noise: measured noise, in graph order.
         tensors: activations in graph order.
-        nodes: in graph order.
-        run_times: of both models, as predicted and as measured, where they are known.
-        float_groups: why nodes stay float, what takes most time first.
-        samples: those that stand out.
-        drift: a newer profile against an older one; None without.
-        findings: what else to know, the gravest first.
-        provenance: where all of it comes from.
+        nodes: nodes in graph order.
+        run_times: predicted and measured times of both models, if known.
+        float_groups: groups of float nodes with their reason, the slowest first.
+        samples: the samples that stand out.
+        drift: a newer profile compared with an older one; None without one.
+        findings: other notes and warnings, the gravest first.
+        provenance: origin of the data.
     """
 
     title: str

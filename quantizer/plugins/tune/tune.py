@@ -62,24 +62,23 @@ class TuneResult(Presented):
 
     Attributes:
         model: file name.
-        metric: what the score is, for people.
-        drop_unit: in what its drop is counted.
+        metric: name of the score, for people.
+        drop_unit: unit of its drop.
         target: the quality target.
         split: how the tuning and the held-out samples were separated, as a sentence.
         separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
-        trials: all of them, in order.
-        finished: whether the search ended by itself, and not by its budget.
-        chosen: index of the best trial; None when no plan could be run.
+        trials: all trials, in order.
+        finished: whether the search ended before its budget.
+        chosen: index of the best trial; None if no plan could be run.
         holdout: score of the chosen plan on the held-out samples; None without a plan.
         float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
         seconds: duration.
-        findings: on what stood in the way of a better plan or of a verified one, the weightiest first; then
-            on what the metric took the outputs and its truth for.
-        plan: of the best trial, whether it meets the target or not; None where none could be run. Not in
-            JSON.
-        quantized: its model; None where the target is missed. Not in JSON.
-        profile: that its plan was made from. Not in JSON.
-        read: what it was made from, which `save` does not write over. Not in JSON.
+        findings: obstacles to a better or a verified plan, the gravest first; then how the metric read
+            outputs and labels.
+        plan: plan of the best trial, even if it misses the target; None if none could be run. Not in JSON.
+        quantized: its model; None if the target is missed. Not in JSON.
+        profile: the profile of its plan. Not in JSON.
+        read: its input files, which `save` does not overwrite. Not in JSON.
     """
 
     model: str

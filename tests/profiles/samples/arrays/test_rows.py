@@ -90,7 +90,7 @@ def test_a_recipe_says_what_rows_are(tmp_path: Path, rows: str, expected: list[t
 
 def test_a_recipe_for_arrays_has_one_key(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("reader: array\nrow: split\n")
-    with pytest.raises(ConfigError, match="row: is no key of a recipe with reader array; known are rows"):
+    with pytest.raises(ConfigError, match="row: is not a key of a recipe with reader array; known are rows"):
         open_samples(
             PreprocessedData(str(saved(tmp_path, numbers(4, 3))), str(tmp_path / "recipe.yaml")),
             (spec("N", 3),),

@@ -437,13 +437,13 @@ def test_pictures_are_put_together_to_the_batch_of_the_model(photos: Path) -> No
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("resise: exact", "resise: is no key .* Did you mean 'resize'"),
+        ("resise: exact", "resise: is not a key .* Did you mean 'resize'"),
         ("resize: longer", "resize: 'longer' is not allowed; give shorter"),
         ("mean: 0.5", r"mean: 0.5 is not allowed; give a list"),
         ("mean: [1, 2]", "mean: has 2 numbers, and the model's input 3 channels"),
         ("std: [0, 1, 1]", "nothing can be divided by 0"),
         ("scale: a/b", "scale 'a/b': is no number"),
-        ("base: imagnet", "base: 'imagnet' is no built-in recipe"),
+        ("base: imagnet", "base: 'imagnet' is not a built-in recipe"),
         ("crop: 0", "take pixels from 1"),
         ("input: y", "input 'y': the model has none; its inputs are 'x'"),
         ("dtype: float33", "dtype 'float33': is no type"),
