@@ -144,7 +144,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
 )
 
 FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
-the page of profiles shows what show prints) """The formats by their names."""
+"""The formats by their names."""
 
 
 def format_named(name: str) -> ExchangeFormat:
