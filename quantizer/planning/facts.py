@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +50,10 @@ from .chains import (
     inner_tensors,
     planned_separately,
 )
+from .known import Known
+
+if TYPE_CHECKING:
+    from .planner import Decision
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +123,8 @@ class PlanningFacts:
     # Those planned as one node, by the name of that node.
     chains: Mapping[str, PointwiseChain] = field(default_factory=dict)
     noise_left: Callable[[], Mapping[str, float]] = dict  # by equalization: it takes long
+    # The last decisions of the planner from these facts, each with what it follows from besides.
+    decided: deque[tuple[Known, Decision]] = field(default_factory=partial(deque, maxlen=16), init=False)
 
     @property
     def graph(self) -> Graph:
@@ -217,6 +225,12 @@ class PlanningFacts:
     def noise_limits(self) -> NoiseLimits:
         """The noise limits of the prepared model's outputs and of the steps inside it."""
         return noise_limits(self.prepared.graph, self.measured, self.config)
+
+    @cached_property
+    def judged(self) -> tuple[str, ...]:
+        """The tensors at which the noise of a plan is judged: outputs, their parts, and steps inside."""
+        compared = [name for name in self.noise_limits.compared if self.noise_gains.powers.get(name)]
+        return tuple(dict.fromkeys([*self.noise_gains.judged_tensors(), *compared]))
 
     @cached_property
     def requested_float(self) -> FloatReasons:

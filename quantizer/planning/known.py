@@ -10,7 +10,7 @@ from ..plan.reasons import FloatReasons, stays_float
 from ..targets.weight_formats import WeightFormat
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Known:
     """What a plan follows from besides the facts of its model."""
 
@@ -20,11 +20,12 @@ class Known:
     unfit: FloatReasons = field(default_factory=dict)  # nodes in float with their weights, as a run showed
     findings: tuple[Finding, ...] = ()  # on these
     # Output -> dB that its noise may be above its limit: it was seen to bear more than was estimated.
-    looser: Mapping[str, float] = field(default_factory=dict)
+    looser: Mapping[str, float] = field(default_factory=dict, compare=False)  # of rules, not of decisions
     second_gain: float = 0.0  # dB that `second_type` has to keep more than integers where a product has it
     floats_fit: bool = False  # whether a size chooses float too, of weights that are their node's only one
     size_error: float = 0.0  # bytes of a written model beyond the estimate; infinity for the smallest formats
-    timed: bool = False  # whether plans are timed: no prediction of a whole one decides anything then
+    # Whether plans are timed: no prediction of a whole one decides anything then.
+    timed: bool = field(default=False, compare=False)
     lost_in_float16: FloatReasons = field(default_factory=dict)  # nodes that lose too much in float16
     # By constant of a float node, if it is not the one asked for.
     formats: Mapping[str, WeightFormat] = field(default_factory=dict)

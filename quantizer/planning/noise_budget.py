@@ -4,7 +4,7 @@ Steps, in this order (`make_plan`):
 
 1. Weights get formats, where they are not to have all the same.
 2. All is decided, and again as long as a rule names nodes that are better in float (`planner.decide`). The
-   rules about time are asked first; then those about noise, which are here (`NoiseRules`): what leads to a
+   rules about time are asked first; then those about noise, which are here: what leads to a
    step inside of the model; while an output is above its limit, the nodes without whose noise it is within
    and that cost the least time, by a minimum cut of the graph (`cheapest_floats`); products at the head of
    the model that are cheap in float and add much noise (`cheap_nodes`).
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
-from ..noise.propagation import NoiseFlow, noise_flow
+from ..noise.propagation import NoiseFlow
 from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
@@ -45,6 +46,7 @@ from .planner import (
     Decision,
     FloatRule,
     decide,
+    decision_of,
     rounded_outputs,
     unprofitable,
 )
@@ -64,16 +66,15 @@ def make_plan(facts: PlanningFacts, known: Known = NOTHING) -> QuantPlan:
     # Without a limit nobody asked for more bits than 4: what is left of the outputs is told, and what to do.
     least = facts.noise_limits.min_output_sqnr
     is_limited = has_noise and least != 0.0 and not (facts.config.has_few_bits and least is None)
-    noise_rules = NoiseRules(facts, known) if is_limited else None
-    if noise_rules is not None:
-        rules += [noise_rules.before_steps, noise_rules.too_noisy, noise_rules.cheap_first_layers]
-    plan = decide(facts, known, rules)
-    if not has_noise:
-        return plan
-    if noise_rules is not None:
-        plan = _with_int8_weights_in_budget(facts, known, plan, noise_rules)
-    else:
+    if not is_limited:
+        plan = decide(facts, known, rules)
+        if not has_noise:
+            return plan
         plan = with_int8_weights(facts, plan, without=known.unfit)
+    else:
+        allowed = _allowed(facts, known)
+        rules += [leading_to_steps, partial(too_noisy, allowed), cheap_first_layers]
+        plan = _with_int8_weights_in_budget(decision_of(facts, known, rules), known, allowed)
     if not has_histograms(facts.measured):
         return plan  # how values are spread is assumed: that chooses nodes, and is no estimate to be told
     return _with_estimates(facts, plan)
@@ -110,77 +111,67 @@ def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     return replace(plan, origin=origin, findings=(*missed, *plan.findings))
 
 
-class NoiseRules:
-    """The rules about the noise of one plan while it is decided."""
+def _allowed(facts: PlanningFacts, known: Known) -> Floats:
+    """Return the most noise over signal at each judged tensor."""
+    limits = facts.noise_limits
+    looser = np.array([known.looser.get(limits.output_of(name), 0.0) for name in facts.judged])
+    return np.array([limits.allowed(name) for name in facts.judged]) * 10.0 ** (looser / 10.0)
 
-    def __init__(self, facts: PlanningFacts, known: Known) -> None:
-        self._facts, self.estimator = facts, facts.noise_estimator
-        limits, gains = facts.noise_limits, facts.noise_gains
-        compared = [name for name in limits.compared if gains.powers.get(name)]
-        self.judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
-        looser = np.array([known.looser.get(limits.output_of(name), 0.0) for name in self.judged])
-        self.allowed = np.array([limits.allowed(name) for name in self.judged]) * 10.0 ** (looser / 10.0)
-        self._known: tuple[QuantPlan, NoiseFlow, Mapping[str, Floats]] | None = None
 
-    def noise_of(self, plan: QuantPlan) -> tuple[NoiseFlow, Mapping[str, Floats]]:
-        """Return the noise flow of a plan to the judged tensors, and each node's noise there; cached."""
-        if self._known is None or self._known[0] is not plan:
-            flow = noise_flow(self.estimator.gains_of(plan), self.judged)
-            self._known = plan, flow, self.estimator.by_node(flow, plan)
-        return self._known[1:]
+def leading_to_steps(decision: Decision) -> FloatReasons:
+    """Return the nodes that lead to a step inside of the model."""
+    return {
+        name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
+        for name, step in before_steps(decision.facts.graph, decision.facts.noise_limits.steps).items()
+        if decision.plan.nodes[name].kind is not Kind.FLOAT
+    }
 
-    def before_steps(self, decision: Decision) -> FloatReasons:
-        """Return the nodes that lead to a step inside of the model."""
-        return {
-            name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
-            for name, step in before_steps(self._facts.graph, self._facts.noise_limits.steps).items()
-            if decision.plan.nodes[name].kind is not Kind.FLOAT
-        }
 
-    def too_noisy(self, decision: Decision) -> FloatReasons:
-        """Return the nodes without whose noise the tensor that is farthest above its limit is within it."""
-        if not self.judged:
-            return NO_FLOATS
-        plan, limits = decision.plan, self._facts.noise_limits
-        flow, noise = self.noise_of(plan)
-        total = sum(noise.values(), np.zeros(len(self.judged)))
-        for place in np.argsort(-total / self.allowed, kind="stable").tolist():
-            if total[place] <= self.allowed[place]:
-                continue
-            tensor, limit = flow.outputs[place], float(self.allowed[place])
-            rounded = tuple(roundings(self.estimator, plan, flow, place, limit))
-            chosen = cheapest_floats(_prices(decision), rounded)
-            output = limits.output_of(tensor) if tensor not in limits.compared else ""
-            of_output = limits.min_output_sqnr is not None or (
-                output in limits.kinds and limits.planned_kind(output) == "decision"
-            )
-            reasons: dict[str, FloatReason] = {}
-            for name in plan.nodes:
-                share = float(noise[name][place]) if name in noise else 0.0
-                if name not in chosen or name in decision.floats or share <= 0.0:
-                    continue
-                figures = {
-                    "sqnr": decibels_of(share),
-                    "total_sqnr": decibels_of(float(total[place])),
-                    "limit": decibels_of(limit),
-                }
-                if of_output:
-                    reasons[name] = because(ReasonCode.NOISE_BUDGET, output=tensor, **figures)
-                else:
-                    what = limits.words(tensor)
-                    reasons[name] = because(ReasonCode.NOISE_LIMIT, tensor=tensor, what=what, **figures)
-            if reasons:
-                return reasons
+def too_noisy(allowed: Floats, decision: Decision) -> FloatReasons:
+    """Return the nodes without whose noise the tensor that is farthest above its limit is within it."""
+    facts, plan, limits = decision.facts, decision.plan, decision.facts.noise_limits
+    if not facts.judged:
         return NO_FLOATS
+    flow, noise = decision.noise
+    total = sum(noise.values(), np.zeros(len(allowed)))
+    for place in np.argsort(-total / allowed, kind="stable").tolist():
+        if total[place] <= allowed[place]:
+            continue
+        tensor, limit = flow.outputs[place], float(allowed[place])
+        rounded = tuple(roundings(facts.noise_estimator, plan, flow, place, limit))
+        chosen = cheapest_floats(_prices(decision), rounded)
+        output = limits.output_of(tensor) if tensor not in limits.compared else ""
+        of_output = limits.min_output_sqnr is not None or (
+            output in limits.kinds and limits.planned_kind(output) == "decision"
+        )
+        reasons: dict[str, FloatReason] = {}
+        for name in plan.nodes:
+            share = float(noise[name][place]) if name in noise else 0.0
+            if name not in chosen or name in decision.floats or share <= 0.0:
+                continue
+            figures = {
+                "sqnr": decibels_of(share),
+                "total_sqnr": decibels_of(float(total[place])),
+                "limit": decibels_of(limit),
+            }
+            if of_output:
+                reasons[name] = because(ReasonCode.NOISE_BUDGET, output=tensor, **figures)
+            else:
+                what = limits.words(tensor)
+                reasons[name] = because(ReasonCode.NOISE_LIMIT, tensor=tensor, what=what, **figures)
+        if reasons:
+            return reasons
+    return NO_FLOATS
 
-    def cheap_first_layers(self, decision: Decision) -> FloatReasons:
-        """Return the products of `cheap_nodes`, once in a decision."""
-        facts, plan = self._facts, decision.plan
-        asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.floats.values())
-        if asked or not self.judged or not facts.config.regards_time:
-            return NO_FLOATS
-        flow, noise = self.noise_of(plan)
-        return cheap_nodes(facts.graph, facts.profile, flow, plan, noise)
+
+def cheap_first_layers(decision: Decision) -> FloatReasons:
+    """Return the products of `cheap_nodes`, once in a decision."""
+    facts = decision.facts
+    asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.floats.values())
+    if asked or not facts.judged or not facts.config.regards_time:
+        return NO_FLOATS
+    flow, noise = decision.noise
+    return cheap_nodes(facts.graph, facts.profile, flow, decision.plan, noise)
 
 
 def _prices(decision: Decision) -> Prices:
@@ -438,12 +429,10 @@ UNNOTICED_DB = tuned(
 """Variance of an output over the noise of all weights that are rounded without saving time."""
 
 
-def _with_int8_weights_in_budget(
-    facts: PlanningFacts, known: Known, plan: QuantPlan, rules: NoiseRules
-) -> QuantPlan:
+def _with_int8_weights_in_budget(decision: Decision, known: Known, allowed: Floats) -> QuantPlan:
     """Return a plan whose float nodes have int8 weights, as far as nodes leave budget, and unnoticed."""
-    flow, _ = rules.noise_of(plan)
-    estimator, allowed = rules.estimator, rules.allowed
+    facts, plan, (flow, _) = decision.facts, decision.plan, decision.noise
+    estimator = facts.noise_estimator
 
     def stored_in_int8(trial: QuantPlan) -> set[str]:
         return {

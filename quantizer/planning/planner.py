@@ -21,6 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import tool_name
@@ -28,7 +31,7 @@ from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel, find_folds, find_padding
 from ..model.graph import name_of
-from ..numerics.affine import QuantParams
+from ..noise.propagation import NoiseFlow, noise_flow
 from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import MICROSOFT, Constraint
@@ -43,9 +46,11 @@ from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
 from .selection import Candidate, Choice, candidates_of, multiplications_per_output, select
-from .shared_scales import ScaleGroup, find_groups, shared_scales
+from .shared_scales import find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +60,13 @@ class Decision:
     facts: PlanningFacts
     floats: FloatReasons  # nodes that stay float whatever the answers are, each with the reason
     plan: QuantPlan
-    groups: tuple[ScaleGroup, ...]  # its quantized activations, those with one scale together
-    activations: Mapping[str, QuantParams]  # parameters of the same activations
+
+    @cached_property
+    def noise(self) -> tuple[NoiseFlow, Mapping[str, Floats]]:
+        """The plan's noise flow to the judged tensors, and the noise of each node there."""
+        estimator = self.facts.noise_estimator
+        flow = noise_flow(estimator.gains_of(self.plan), self.facts.judged)
+        return flow, estimator.by_node(flow, self.plan)
 
     @cached_property
     def prices(self) -> Prices:
@@ -71,11 +81,19 @@ may be among them."""
 
 @clocked("decide")
 def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRule] = ()) -> QuantPlan:
-    """Iterate to the plan at which no rule names another node that is better in float."""
+    """Return the plan of `decision_of`."""
+    return decision_of(facts, known, rules).plan
+
+
+def decision_of(facts: PlanningFacts, known: Known, rules: Sequence[FloatRule]) -> Decision:
+    """Iterate to the decision at which no rule names another node that is better in float."""
     candidates = {} if facts.config.mode in DATA_FREE else candidates_of(facts)
     while True:
         try:
-            decision = _decision(facts, candidates, known)
+            decision = next((one for of, one in facts.decided if of == known), None)
+            if decision is None:
+                decision = _decision(facts, candidates, known)
+                facts.decided.append((known, decision))
         except UnfitNodesError as error:
             if error.reasons.keys() <= known.floats.keys():
                 raise
@@ -86,7 +104,7 @@ def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRu
                 (answer for answer in answers if not answer.keys() <= known.floats.keys()), NO_FLOATS
             )
             if not found:
-                return decision.plan
+                return decision
         known = known.with_floats(found)
 
 
@@ -185,7 +203,7 @@ def _decision(facts: PlanningFacts, candidates: Mapping[str, Candidate], known: 
         )
         findings.append(Finding(Code.NO_16_BIT_KERNEL, sentence, target.name, {"activations": wide}))
     plan = replace(plan, findings=tuple(findings))
-    return Decision(facts, known.floats, plan, groups, parameters.activations)
+    return Decision(facts, known.floats, plan)
 
 
 # How each node is written ---------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> float:
 @pytest.fixture
 def demanding(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let half as much move, whatever time that costs, of a plan whose noise no estimate tells."""
-    monkeypatch.setattr(noise_budget.NoiseRules, "too_noisy", lambda rules, decision: {})
+    monkeypatch.setattr(noise_budget, "too_noisy", lambda allowed, decision: {})
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 2.0)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 0.01)
 
@@ -168,7 +168,7 @@ def test_what_no_plan_can_hold_at_its_price_is_said(
 def test_a_poor_plan_gives_way_to_one_that_holds_whatever_that_costs(
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noise_budget.NoiseRules, "too_noisy", lambda rules, decision: {})
+    monkeypatch.setattr(noise_budget, "too_noisy", lambda allowed, decision: {})
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 4.0)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     (check,) = quantized(tmp_path / "q.onnx", bias_correction="off").plan.origin.checks
