@@ -212,7 +212,6 @@ GATES = {
     "min_score": (EVALUATE, "the score, if the labels fit", f"%, {BY_METRIC}"),
     "min_speedup": (f"{EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", ""),
     "max_size": (EVALUATE, "the file", ""),
-    "max_drifted_parts": ("diff", "columns, colours and folders that changed", ""),
     "max_non_finite": ("diff, dump-profile", "the worst tensor", ""),
 }
 """Commands that have a gate, the figure that is held against the limit, and the units that a metric may say;

@@ -79,7 +79,6 @@ class Code(StrEnum):
     NOT_TIMED = "not-timed"
     OTHER_WEIGHTS = "other-weights"
     SAME_DATA = "same-data"
-    PART_DRIFT = "part-drift"
     IMPORT_LOSES = "import-loses"
     IMPORT_ASSUMED = "import-assumed"
     EXPORT_LOSES = "export-loses"

@@ -194,7 +194,6 @@ class InputProfile:
         normalised: whether the model itself begins by scaling or shifting it by constants.
         transposed: whether the model begins by moving its axes.
         fed_by: the output of the step before that it was fed with, where one went from step to step.
-        parts: names of its elements along one axis, such as the columns of a table; () for none.
         rate: samples a second of a signal; 0 for what is none.
     """
 
@@ -203,7 +202,6 @@ class InputProfile:
     normalised: bool = False
     transposed: bool = False
     fed_by: str | None = None
-    parts: tuple[str, ...] = ()
     rate: Count = 0
 
     def merged(self, other: InputProfile) -> InputProfile:
@@ -214,14 +212,8 @@ class InputProfile:
             self.normalised or other.normalised,
             self.transposed or other.transposed,
             self.fed_by or other.fed_by,
-            self.parts if self.parts == other.parts else (),
             self.rate if self.rate == other.rate else 0,
         )
-
-
-def merged_counts(a: Mapping[str, Count], b: Mapping[str, Count]) -> dict[str, Count]:
-    """Return the sums of counts, by name in alphabetical order."""
-    return {name: a.get(name, 0) + b.get(name, 0) for name in sorted({*a, *b})}
 
 
 def sizes_of(shape: tuple[int, ...]) -> Sizes:
@@ -393,8 +385,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         runs: how many times the model ran on data: once for each sample, or for each batch. 0 where
             that is not known.
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
-        folders: how many samples lay in each folder of the data, such as those of classes, by its name; {}
-            where they lay in none.
         outputs: the kind of each output of the graph, decided from all samples; {} in older files.
     """
 
@@ -410,7 +400,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     held_samples: tuple[CheckSample, ...] = field(default=(), compare=False)
     runs: Count = 0
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
-    folders: Mapping[str, Count] = field(default_factory=dict)
     outputs: Mapping[str, OutputMeaning] = field(default_factory=dict)
 
     @property
@@ -548,7 +537,6 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             non_finite=self.non_finite.merged(other.non_finite),
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
-            folders=merged_counts(self.folders, other.folders),
             outputs={n: one for n, one in self.outputs.items() if other.outputs.get(n) == one},
         )
         if not (self.holds_its_samples and other.holds_its_samples):

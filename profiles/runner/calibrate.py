@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,7 +75,7 @@ def profile_samples(
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
     # All samples run, several at a time, and the observers count.
-    data, runs, folders = DataId(), 0, Counter[str]()
+    data, runs = DataId(), 0
     observations = model.read_observations
     outputs = [o.source for o in observations if o.source is not None]
     sample_pass = SamplePass(model, session_for(model.graph, outputs), observations)
@@ -84,10 +83,8 @@ def profile_samples(
     # Unlike `enumerate`, `map` keeps no sample after it was yielded.
     numbered = map(lambda *pair: pair, count(), samples)
     results = map_in_threads(work, numbered, model.settings.samples_at_once)
-    for done, (name, identity, model_runs) in enumerate(results, 1):
+    for done, (identity, model_runs) in enumerate(results, 1):
         data, runs = data.merged(identity), runs + model_runs
-        folder = name.rpartition("/")[0]
-        folders.update({folder: identity.samples} if folder else {})
         if progress is not None:
             progress(done, samples.total)
     if data.samples == 0:
@@ -104,7 +101,6 @@ def profile_samples(
         non_finite=statistics.non_finite,
         runs=runs,
         inputs=inputs,
-        folders=dict(sorted(folders.items())),
     )
 
 
@@ -113,14 +109,14 @@ def _count_sample(
     model: ProfilingModel,
     smallest: SmallestSamples | None,
     numbered: tuple[int, Sample],
-) -> tuple[str, DataId, int]:
-    """Count a sample; return name, identity and number of runs."""
+) -> tuple[DataId, int]:
+    """Count a sample; return identity and number of runs."""
     number, sample = numbered
     digests = model.digests_of(sample)
     sample_pass.count(sample)
     if smallest is not None:
         smallest.note(number, sample, digests)
-    return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1
+    return id_of_digests(digests), len(digests) if model.settings.by_row else 1
 
 
 def _tensors_and_inputs(
@@ -129,7 +125,7 @@ def _tensors_and_inputs(
     observations: Iterable[Observation],
     samples: Samples,
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
-    """Return the profiles of some tensors, and of all inputs; `samples` may name parts and states."""
+    """Return the profiles of some tensors, and of all inputs; `samples` may name states."""
 
     def profile_of(observation: Observation) -> TensorProfile:
         read = by_name[observation.same_as or observation.name]
@@ -161,7 +157,6 @@ def _tensors_and_inputs(
             statistics.sizes.get(spec.name),
             *input_facts(input_values[spec.name]),
             fed_by=samples.state.get(spec.name),
-            parts=samples.parts.get(spec.name, ()),
             rate=samples.rates.get(spec.name, 0),
         )
     return tensors, inputs

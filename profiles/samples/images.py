@@ -237,12 +237,6 @@ def _config_numbers(where: str, key: str, value: Any) -> tuple[float, ...]:
 
 CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
 COLORS = {3: "rgb", 1: "gray", 4: "rgba"}
-PARTS = {
-    "rgb": ("red", "green", "blue"),
-    "bgr": ("blue", "green", "red"),
-    "rgba": ("red", "green", "blue", "alpha"),
-}
-"""Names of the channels of colours in order."""
 
 
 @dataclass(eq=False)
@@ -637,6 +631,5 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if others:
         sentence += f"; {others} other {'file' if others == 1 else 'files'} passed over"
     assumed = Finding(Code.READING_ASSUMED, sentence, shown)
-    parts = {encoder.spec.name: PARTS[encoder.color]} if encoder.color in PARTS else {}
-    samples = Samples(shown, len(files), iterate, True, (assumed,), parts=parts)
+    samples = Samples(shown, len(files), iterate, True, (assumed,))
     return in_batches(samples, inputs) if encoder.has_batch else samples

@@ -105,8 +105,6 @@ class Samples:
     state: Mapping[str, str] = field(default_factory=dict)
     # those of some numbers, if that is cheaper than one after the other
     pick: Callable[[frozenset[int]], Iterator[Sample]] | None = None
-    # names of elements along one axis, by input
-    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rates: Mapping[str, int] = field(default_factory=dict)  # samples a second of signals, by input
 
     def __iter__(self) -> Iterator[Sample]:

@@ -49,7 +49,6 @@ UNITS: Mapping[str, str] = {
     "max_clipping": "",
     "max_range_growth": "",
     "max_js_distance": "",
-    "max_drifted_parts": "",
     "max_non_finite": "",
 }
 """Every gate, by its field in `Gate` or `DriftLimits`, with its unit; "" if metric or measure says it.

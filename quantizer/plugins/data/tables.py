@@ -275,7 +275,6 @@ class RowEncoder:
     arrays: Callable[[Row], Iterator[Arrays]]
     single: bool = True
     findings: tuple[Finding, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)  # side by side, by input
     original: Callable[[Row], Original] | None = None
 
     def originals(self, row: Row) -> tuple[Original, ...]:
@@ -341,9 +340,8 @@ def _table_encoder(
         values = ((name, row.values.get(name)) for name in used)
         return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
 
-    side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
     findings = tuple(_assumptions(source, assumed))
-    return RowEncoder(arrays, findings=findings, columns=side_by_side, original=original)
+    return RowEncoder(arrays, findings=findings, original=original)
 
 
 def _usual_columns(
@@ -607,7 +605,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
                 yield Sample(f"{row.name}[{number}]", arrays, step=number)
 
     total = rows.total if encoder.single else None
-    samples = Samples(rows.source, total, iterate, True, encoder.findings, parts=encoder.columns)
+    samples = Samples(rows.source, total, iterate, True, encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 

@@ -35,7 +35,6 @@ from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .limits import DriftLimits
 from .measures import Drift, TensorDrift, check_comparable, compare
-from .parts import Part, changed_parts, has_parts
 
 MEASURES = {
     "max_clipping": "added_clipping",
@@ -44,9 +43,6 @@ MEASURES = {
     "max_non_finite": "non_finite",
 }
 """Each limit, and the attribute of `TensorDrift` that it bounds."""
-
-FEW = 3
-"""Names that are listed where there may be many."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,8 +55,7 @@ class DriftReport(Presented):
         calibrator: calibrator of OLD's ranges.
         limits: the gates.
         drift: the measures of the tensors in OLD's order, and other differences.
-        failures: each tensor that exceeds a limit, the worst first within a limit; the parts
-            of the data are one failure.
+        failures: each tensor that exceeds a limit, the worst first within a limit.
         left_out: measures of the tensors that are not in `drift`, in OLD's order: with a model, those that no
             plan can need. No limit applies to them.
         model: name of the model file; None without a model.
@@ -196,17 +191,7 @@ def compare_profiles(
         prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], same_weights=False)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
-    parts = changed_parts(before, after)
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
-    if (most := limits.max_drifted_parts) is not None:
-        changed = [name for kind in parts for _, name, _ in kind]
-        # Data without any parts keep a limit on their number; parts that one profile alone has prove nothing.
-        are_comparable = has_parts(before, after) or not any(has_parts(one, one) for one in (before, after))
-        doubt = "" if are_comparable else "no columns, colours or folders are in both profiles"
-        reason = "" if doubt else "; ".join(changed[:FEW]) + (", ..." if len(changed) > FEW else "")
-        failures += tuple(
-            limit_failures("max_drifted_parts", most, float(len(changed)), doubt=doubt, reason=reason)
-        )
     compared = {tensor.tensor for tensor in drift.tensors}
     return DriftReport(
         old_profile=names[0],
@@ -219,14 +204,7 @@ def compare_profiles(
         failures=failures,
         left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
-        findings=gravest_first(
-            [
-                *_of_limits(failures),
-                *of_pair,
-                *_of_tensors(drift),
-                *_of_parts(parts),
-            ]
-        ),
+        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(drift)]),
     )
 
 
@@ -242,14 +220,6 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
         sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
         tensors = {"tensors": 1 + len(others)} if first.where else {}
         yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors})
-
-
-def _of_parts(parts: Sequence[Sequence[Part]]) -> Iterator[Finding]:
-    """Yield the first few findings of each kind of parts; the last of them counts the others."""
-    for kind in parts:
-        for number, (_, _, finding) in enumerate(kind[:FEW], 1):
-            more = f"; so have {len(kind) - FEW} others" if number == FEW < len(kind) else ""
-            yield replace(finding, sentence=f"{finding.sentence}{more}")
 
 
 def _of_tensors(drift: Drift) -> Iterator[Finding]:

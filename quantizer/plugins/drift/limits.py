@@ -22,12 +22,9 @@ class DriftLimits:
         max_range_growth: Gate: range growth. In Python: a factor, at least 1.
         max_js_distance: Gate: Jensen-Shannon distance, 0 to 1.
         max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
-        max_drifted_parts: Gate: columns, colours and folders (classes) that are named. In Python: how
-            many are named as changed; 0 for none.
     """
 
     max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
     max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
     max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
     max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
-    max_drifted_parts: Annotated[int | None, option("Quality", metavar="N")] = None
