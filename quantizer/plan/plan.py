@@ -169,7 +169,7 @@ class NodePlan:
 
     Attributes:
         kind: what becomes of it.
-        because: why it stays float (required for FLOAT; of WEIGHT_ONLY, why nothing else became of it), or a
+        because: why it stays float (of WEIGHT_ONLY, why nothing else became of it), or a
             remark in words, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps

@@ -1,7 +1,8 @@
 """The rules that every plan obeys: small predicates in `CHECKS`, each with the sentence of its breach.
 
 They are checked after planning, and after a plan is loaded that a person may have edited. That scales are
-positive and zero points values of their type is not among them: no `QuantParams` can be made otherwise.
+positive and zero points values of their type is not among them: no `QuantParams` can be made otherwise. Nor
+is what a form refuses to write.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
 from ..numerics.affine import QuantParams, dequantize, quantize
-from ..numerics.schemas import SCHEMAS
 from ..operators.graph import Graph, Node
 from ..operators.table import Rule
 from .plan import RUNTIME_WEIGHTS, Kind, NodePlan, QuantPlan
@@ -53,15 +53,6 @@ def _entries(plan: QuantPlan, graph: Graph, *kinds: Kind) -> Iterator[tuple[Node
             yield node, rule, entry
 
 
-def _all_params(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, QuantParams]]:
-    """Yield where parameters of a plan are, their tensor, and they; those of single nodes too."""
-    yield from ((f"tensor '{name}'", name, params) for name, params in plan.tensors.items())
-    for node in graph.nodes:
-        entry = plan.nodes.get(node.name)
-        for index, params in () if entry is None else entry.inputs.items():
-            yield f"node '{node.name}', input {index}", node.input(index), params
-
-
 def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
     """Yield node, constant and its parameters, for each input that nodes of a kind may have quantized."""
     for node, rule, _ in _entries(plan, graph, kind):
@@ -69,38 +60,6 @@ def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, s
             name = node.input(weight.index)
             if graph.is_constant(name):
                 yield node.name, name, plan.params_read(node.name, weight.index, name)
-
-
-def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    schema = SCHEMAS[plan.config.schema]
-    if schema.symmetric and not schema.unsigned_when_positive:
-        for where, name, params in _all_params(plan, graph):
-            if params.qtype.signed and not graph.is_constant(name) and params.zero_point.any():
-                yield f"{where}: schema {plan.config.schema} has zero_point 0"
-
-
-def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    schema, weight_schema = plan.config.schema, plan.config.weight_schema
-    if SCHEMAS[schema].power_of_two:
-        must_be = f"schema {schema} has scales that are powers of two"
-        for where, name, params in _all_params(plan, graph):
-            if not graph.is_constant(name) and not _are_powers_of_two(params):
-                yield f"{where}: {must_be}"
-        for node, rule, _ in _entries(plan, graph, Kind.QUANTIZED):
-            for index in rule.activations(node):  # constants in the place of activations
-                name = node.input(index)
-                operand = plan.params_read(node.name, index, name)
-                if operand is not None and graph.is_constant(name) and not _are_powers_of_two(operand):
-                    yield f"node '{node.name}', constant '{name}': {must_be}"
-    if SCHEMAS[weight_schema].power_of_two:
-        for kind in (kind for kind in Kind if kind.has_weights):
-            for _, name, weight in _weights(plan, graph, kind):
-                if weight is not None and not _are_powers_of_two(weight):
-                    yield f"weight '{name}': weight_schema {weight_schema} has scales that are powers of two"
-
-
-def _are_powers_of_two(params: QuantParams) -> bool:
-    return bool((np.frexp(params.scale)[0] == 0.5).all())
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -117,12 +76,6 @@ def _tensors_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[s
     for name in plan.tensors:
         if name not in graph.values or not graph.is_float(name):
             yield f"tensor '{name}': the model has no float tensor of this name"
-
-
-def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    for name, node in plan.nodes.items():
-        if node.kind is Kind.FLOAT and not node.because:
-            yield f"node '{name}': a float node needs a reason"
 
 
 def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -209,14 +162,6 @@ def _hybrid_nodes_have_a_quantized_weight(plan: QuantPlan, graph: Graph) -> Iter
                 yield f"node '{name}': it is {kind}, but has no constant weight with parameters"
 
 
-def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    for node, name, params in _weights(plan, graph, Kind.DYNAMIC):
-        if params is not None and (params.qtype.bits not in (7, 8) or params.block_size is not None):
-            yield f"node '{node}': it is dynamic, so weight '{name}' must have 8 bits and no blocks"
-        elif params is not None and params.axis is not None and params.zero_point.any():
-            yield f"node '{node}': it is dynamic, so the channels of weight '{name}' must have zero_point 0"
-
-
 def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for name, params in plan.tensors.items():
         shape = graph.shape(name) if name in graph.values else None
@@ -250,18 +195,14 @@ def _borders_are_inputs_and_outputs(plan: QuantPlan, graph: Graph) -> Iterator[s
 
 
 CHECKS: tuple[Check, ...] = (
-    _symmetric_has_zero_point_0,
-    _power_of_two_scales,
     _nodes_are_those_of_the_model,
     _tensors_are_those_of_the_model,
-    _float_nodes_have_a_reason,
     _quantized_nodes_read_quantized_values,
     _tables_are_whole,
     _passed_values_keep_their_parameters,
     _filled_values_are_in_range,
     _bias_scales_are_products,
     _hybrid_nodes_have_a_quantized_weight,
-    _dynamic_weights_have_8_bits,
     _blocks_divide_their_axis,
     _borders_are_inputs_and_outputs,
 )

@@ -13,7 +13,6 @@ from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.graph import name_of
-from ..numerics.affine import TYPES
 from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
 from .target import Target
 
@@ -44,7 +43,6 @@ TOLERANCE = 1e-6
 """Of a scale, which is in float32."""
 WRITTEN = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantize")
 """How the names of onnxruntime's own quantized operators begin."""
-DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Finding, ...]:
@@ -63,13 +61,6 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Findi
 
 def _at(node: ir.Node, sentence: str) -> Breach:
     return Breach(name_of(node), f"node '{name_of(node)}': {sentence}")
-
-
-def _domains_are_known(model: ir.Model, target: Target) -> Iterator[Breach]:
-    """Float nodes come from the float model: its user knows where they run."""
-    for node in model.graph.all_nodes():
-        if _is_written(node) and MICROSOFT not in target.domains:
-            yield _at(node, f"{target.name} has no operator {node.domain}.{node.op_type}")
 
 
 def _is_written(node: ir.Node) -> bool:
@@ -97,36 +88,6 @@ def _opset_is_read(model: ir.Model, target: Target) -> Iterator[Breach]:
             f"opset {opset}: {target.name} reads {target.opsets[0]} to {target.opsets[1]}; "
             "export the float model in one of these",
         )
-
-
-def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Iterator[Breach]:
-    activations: set[str] = {*target.activation_types, *target.float_types}
-    constants = {TYPES[name].storage for name in target.weight_types} | activations
-    constants |= {TYPES[name].storage for types in target.weight_only.values() for name in types}
-    constants |= {"int32"} if target.bias == "int32" else set()
-    for node, quantized in _conversions(model):
-        zero_point = node.inputs[2] if len(node.inputs) > 2 else None
-        dtype = quantized.dtype or (None if zero_point is None else zero_point.dtype)
-        name = "" if dtype is None else dtype.name.lower()
-        # A function is given the constants of the model as inputs.
-        constant = quantized.is_initializer() or (
-            quantized.is_graph_input() and quantized.graph is not model.graph
-        )
-        allowed = constants if constant else activations
-        if name and name not in allowed:
-            what = "constant" if constant else "activation"
-            known = ", ".join(sorted(allowed))
-            yield _at(node, f"{what} '{quantized.name}' is {name}, {target.name} has {known}")
-
-
-def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[Breach]:
-    if target.zero_points != "zero":
-        return
-    for node, quantized in _conversions(model):
-        value = node.inputs[2] if len(node.inputs) > 2 else None
-        constant = None if value is None else value.const_value
-        if value is not None and (constant is None or np.any(constant.numpy() != 0)):
-            yield _at(node, f"zero point of '{quantized.name}' is not 0, {target.name} takes 0 only")
 
 
 def _joined_values_are_quantized_once(model: ir.Model, target: Target) -> Iterator[Breach]:
@@ -209,15 +170,6 @@ def _bounds(op_type: str, target: Target) -> tuple[float, float]:
     return rule.bounds
 
 
-def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[Breach]:
-    """A runtime that reads form qdq only has no dynamic quantization parameters."""
-    if set(target.forms) != {"qdq"}:
-        return
-    for node in model.graph.all_nodes():
-        if node.domain == "" and node.op_type in DYNAMIC:
-            yield _at(node, f"{target.name} has no {node.op_type}")
-
-
 def _shapes_are_fixed(model: ir.Model, target: Target) -> Iterator[Finding]:
     if not target.static_shapes:
         return
@@ -253,12 +205,8 @@ def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
 
 CHECKS: tuple[Check, ...] = (
     _full_ranges_are_covered,
-    _domains_are_known,
     _opset_is_read,
-    _quantized_values_are_of_known_types,
-    _zero_points_are_zero,
     _joined_values_are_quantized_once,
-    _parameters_are_static,
 )
 """What a runtime refuses, in the order of the message."""
 

@@ -45,22 +45,6 @@ def breach(net: Network, plan: QuantPlan) -> str:
     return str(error.value)
 
 
-def test_a_symmetric_schema_has_zero_point_0(net: Network) -> None:
-    plan = with_tensor(net.plan("glow", schema="symmetric"), "x", zero_point=(3,))
-    assert "mine.yaml: tensor 'x': schema symmetric has zero_point 0" in breach(net, plan)
-
-
-def test_a_power_of_two_schema_has_such_scales(net: Network) -> None:
-    plan = with_tensor(net.plan("glow", schema="symmetric-power2"), "x", scale=(0.75,))
-    assert "tensor 'x': schema symmetric-power2 has scales that are powers of two" in breach(net, plan)
-
-
-def test_the_weights_of_a_power_of_two_schema_have_such_scales(net: Network) -> None:
-    made = net.plan("glow", schema="symmetric-power2", weight_schema="symmetric-power2")
-    plan = with_tensor(made, "w", scale=(0.75,) * len(made.tensors["w"].scale))
-    assert "weight 'w': weight_schema symmetric-power2 has scales" in breach(net, plan)
-
-
 def test_a_moved_tensor_has_the_parameters_of_its_source(net: Network) -> None:
     plan = with_tensor(net.plan(), "c", scale=(0.75,))
     assert "'c' must have the parameters of its input" in breach(net, plan)
@@ -69,11 +53,6 @@ def test_a_moved_tensor_has_the_parameters_of_its_source(net: Network) -> None:
 def test_a_bias_has_the_product_of_the_scales(net: Network) -> None:
     plan = with_tensor(net.plan(), "b", scale=(0.75,) * 8)
     assert "the bias must have scale(input) * scale(weight)" in breach(net, plan)
-
-
-def test_a_float_node_has_a_reason(net: Network) -> None:
-    plan = with_node(net.plan(), "Conv_y", NodePlan(Kind.FLOAT))
-    assert "node 'Conv_y': a float node needs a reason" in breach(net, plan)
 
 
 def test_a_node_that_the_model_lacks_is_named(net: Network) -> None:
@@ -121,16 +100,6 @@ def test_a_weight_only_node_has_a_weight_in_codes(product: Network) -> None:
     assert sentence in breach(product, replace(plan, tensors={}))
 
 
-def test_the_weight_of_a_dynamic_node_has_8_bits(product: Network) -> None:
-    plan = with_tensor(product.plan(mode="dynamic"), "w", qtype=INT4)
-    assert "so weight 'w' must have 8 bits and no blocks" in breach(product, plan)
-
-
-def test_the_channels_of_a_dynamic_weight_have_zero_point_0(product: Network) -> None:
-    plan = with_tensor(product.plan(mode="dynamic"), "w", zero_point=(1,) * 64)
-    assert "the channels of weight 'w' must have zero_point 0" in breach(product, plan)
-
-
 def test_a_block_divides_its_axis(product: Network) -> None:
     blocks = QuantParams((1.0,) * 128, (0,) * 128, INT4, axis=0, block_size=24)
     plan = product.plan(mode="weight-only", form="integer")
@@ -144,31 +113,6 @@ def test_activations_have_no_blocks(product: Network) -> None:
     assert "tensor 'x': blocks are for constants" in breach(
         product, replace(plan, tensors={**plan.tensors, "x": blocks})
     )
-
-
-def test_the_parameters_of_a_single_node_keep_to_the_schema(net: Network) -> None:
-    made = net.plan("glow", schema="symmetric-power2")
-    own = replace(made.nodes["Conv_y"], inputs={0: QuantParams((0.75,), (0,), INT8)})
-    sentence = "node 'Conv_y', input 0: schema symmetric-power2 has scales that are powers of two"
-    assert sentence in breach(net, with_node(made, "Conv_y", own))
-
-
-def test_a_constant_beside_an_activation_keeps_to_the_schema() -> None:
-    net = network(
-        "a = MatMul (x, w) y = Add (a, c) z = MatMul (y, v)", {"w": (8, 8), "c": (8, 8), "v": (8, 4)}, (8, 8)
-    )
-    made = net.plan("glow", schema="symmetric-power2")
-    plan = with_tensor(made, "c", scale=(0.75,))
-    assert "constant 'c': schema symmetric-power2 has scales that are powers of two" in breach(net, plan)
-
-
-@pytest.mark.parametrize("mode", ["dynamic", "weight-only"])
-def test_hybrid_weights_of_a_power_of_two_schema_have_such_scales(product: Network, mode: str) -> None:
-    made = product.plan(mode=mode, weight_schema="symmetric-power2")
-    verify_plan(made, product.graph, product.identity)
-    assert "w" in made.tensors
-    plan = with_tensor(made, "w", scale=(0.75,) * len(made.tensors["w"].scale))
-    assert "weight 'w': weight_schema symmetric-power2 has scales" in breach(product, plan)
 
 
 def test_a_value_that_a_node_fills_with_is_within_its_range() -> None:

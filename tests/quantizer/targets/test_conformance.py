@@ -17,7 +17,6 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.from_profile import write_quantized as quantize_model
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
-from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
@@ -101,36 +100,7 @@ def test_symmetric_runtimes_get_int8_with_zero_point_0_and_a_float_bias(profile:
         assert not constants[node.input[2]].any()
 
 
-# Breaches: models that no setting of ours would write for the target
-
-QDQ = """
-<ir_version: 9, opset_import: ["": OPSET]>
-net (float[N, 4] x) => (float[N, 4] y)
-<float s = {0.5}, TYPE z = {ZERO}>
-{ q = QuantizeLinear (x, s, z)
-  y = DequantizeLinear (q, s, z) }
-"""
-
-
-def qdq(opset: int = 17, kind: str = "int8", zero: int = 0) -> ir.Model:
-    text = QDQ.replace("OPSET", str(opset)).replace("TYPE", kind).replace("ZERO", str(zero))
-    return ir.serde.deserialize_model(parser.parse_model(text))
-
-
-@pytest.mark.parametrize(
-    ("target", "model", "sentence"),
-    [
-        ("tensorrt", qdq(zero=3), "zero point of 'q' is not 0, tensorrt takes 0 only"),
-        ("tensorrt", qdq(kind="uint8"), "activation 'q' is uint8, tensorrt has float8e4m3fn, int8"),
-        ("migraphx", qdq(opset=21), "opset 21: migraphx reads 13 to 19"),
-        ("qnn", qdq(kind="int8"), "activation 'q' is int8, qnn has uint16, uint8"),
-    ],
-)
-def test_what_the_runtime_would_refuse_is_refused(target: str, model: ir.Model, sentence: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_conformity(model, load_recipe(target).target, "q.onnx")
-    assert "q.onnx: does not suit target" in str(error.value)
-    assert sentence in str(error.value)
+# Breaches
 
 
 JOINED = """
@@ -160,24 +130,6 @@ def test_joined_values_are_quantized_a_second_time_from_zero_alone_for_openvino(
     else:
         check_conformity(model, load_recipe("openvino").target, "q.onnx")
     check_conformity(model, load_recipe("onnxruntime-x86").target, "q.onnx")
-
-
-def test_operators_of_onnxruntime_alone_are_refused_elsewhere(profile: Path) -> None:
-    path = profile.with_name("qoperator.onnx")
-    recipe = load_recipe("onnxruntime-x86", {"form": "qoperator"})
-    quantize_model(DIGITS / "model.onnx", profile, path, recipe=recipe)
-    with pytest.raises(ConfigError, match=r"openvino has no operator com\.microsoft\.QLinear"):
-        check_conformity(load_model(path), load_recipe("openvino").target, "q.onnx")
-
-
-def test_dynamic_parameters_are_refused_where_only_static_ones_are_known() -> None:
-    text = """
-    <ir_version: 9, opset_import: ["": 17]>
-    net (float[4] x) => (uint8[4] q, float s, uint8 z) { q, s, z = DynamicQuantizeLinear (x) }
-    """
-    model = ir.serde.deserialize_model(parser.parse_model(text))
-    with pytest.raises(ConfigError, match="qnn has no DynamicQuantizeLinear"):
-        check_conformity(model, load_recipe("qnn").target, "q.onnx")
 
 
 def test_what_runs_elsewhere_is_a_remark() -> None:
