@@ -16,7 +16,7 @@ from ..numerics.affine import Floats, QuantParams, quantize, unsigned_equivalent
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
-from .emitter import Array, Attributes, integer_type, new_value
+from .emitter import Array, Attributes, integer_type
 from .writers import Task, between_conversions, data_inputs
 
 _COORDINATES: Mapping[str, Callable[[Floats, int], Floats]] = {
@@ -62,32 +62,9 @@ def direct(task: Task) -> bool:
     result = task.result()
     if result is None or _changes_nothing(task):
         return pass_through(task)
-    if not _works_on_integers(task, result):
+    if not works_on_integers(task, result):
         return between_conversions(task)
     return _write_on_integers(task, result, result)
-
-
-def direct_or_cast(task: Task) -> bool:
-    """As `direct`, but MaxPool of the quantized values as float numbers, between two Cast.
-
-    OpenCV 5.0 refuses MaxPool of integers, and IREE 3.13 reads int8 as uint8; onnxruntime takes no longer.
-    """
-    node, emitter, result = task.node, task.emitter, task.result()
-    value, output = node.inputs[0], node.outputs[0]
-    if node.op_type != "MaxPool" or len(node.outputs) > 1 or value is None or result is None:
-        return direct(task)
-    if task.params(0) != result or not _works_on_integers(task, result):
-        return direct(task)
-    name, float32 = emitter.name(output), ir.DataType.FLOAT
-    integers = emitter.quantized(value, result, node)
-    numbers = new_value(f"{name}_float", float32, value)
-    largest = new_value(f"{name}_largest", float32, output)
-    quantized = new_value(f"{name}_quantized", integer_type(result), output)
-    emitter.add("Cast", [integers], numbers, node, {"to": int(float32)})
-    emitter.add("MaxPool", [numbers], largest, node, dict(node.attributes))
-    emitter.add("Cast", [largest], quantized, node, {"to": int(integer_type(result))})
-    emitter.store(output, quantized, result)
-    return True
 
 
 def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> bool:
@@ -240,7 +217,7 @@ def _clip_bounds(task: Task) -> tuple[float, float] | None:
     return bounds[0], bounds[1]
 
 
-def _works_on_integers(task: Task, result: QuantParams) -> bool:
+def works_on_integers(task: Task, result: QuantParams) -> bool:
     """Return whether ONNX defines the operator on these integers, and dequantizing commutes with it."""
     import onnx.defs
 

@@ -71,49 +71,6 @@ def integer_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None
     return emitter.add("Add", [sums, _spread_bias(task, bias)], biased, node)
 
 
-def float_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) -> ir.Value:
-    """Write the sums with the float operator on values less zero points: exact in any order to 2 ** 24."""
-    node, emitter = task.node, task.emitter
-    inputs = []
-    for factor in (data, weight):
-        values, zero_point = as_float(emitter, factor.quantized, node), factor.zero_point
-        if zero_point is not None:
-            constant = constant_of(zero_point)
-            if constant is None:
-                subtrahend = as_float(emitter, zero_point, node)
-            else:
-                subtrahend = emitter.constant(f"{zero_point.name}_float", constant.astype(np.float32))
-            centred = new_value(f"{factor.quantized.name}_centred", ir.DataType.FLOAT, factor.quantized)
-            values = emitter.add("Sub", [values, subtrahend], centred, node)
-        inputs.append(values)
-    if bias is not None:
-        inputs.append(as_float(emitter, bias, node))
-    sums = new_value(f"{emitter.name(node.outputs[0])}_sums", ir.DataType.FLOAT, node.outputs[0])
-    return emitter.add(node.op_type, inputs, sums, node, dict(node.attributes))
-
-
-def static_product(task: Task, write_sums: WriteSums) -> bool:
-    """Write a product with static parameters that satisfies `is_integer_product`."""
-    node, emitter = task.node, task.emitter
-    data, weight, result = task.params(0), task.params(1), task.result()
-    assert data is not None
-    assert weight is not None
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    bias_params = task.params(2) if bias is not None else None
-    quantized_bias = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
-    sums = write_sums(task, _factor(task, 0, data), _factor(task, 1, weight), quantized_bias)
-    scale = product_scale(data, weight)
-    if result is not None:
-        scale = scale / result.scale_array
-    name = emitter.name(node.outputs[0])
-    multiplier = emitter.constant(f"{name}_multiplier", _beside_result(task, scale))
-    become(node, "Mul", [as_float(emitter, sums, node), multiplier])
-    if result is not None:
-        unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
-        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
-    return False
-
-
 def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
     """Write a product of data with dynamic parameters and an 8-bit weight; the result is float."""
     node, emitter = task.node, task.emitter
@@ -128,9 +85,9 @@ def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
-    sums = write_sums(task, Factor(data.quantized, data.zero_point), _factor(task, 1, weight), None)
+    sums = write_sums(task, Factor(data.quantized, data.zero_point), factor(task, 1, weight), None)
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
-    weight_scale = emitter.constant(f"{name}_weight_scale", _beside_result(task, weight.scale_array))
+    weight_scale = emitter.constant(f"{name}_weight_scale", beside_result(task, weight.scale_array))
     multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
     emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
     unscaled_sums = as_float(emitter, sums, node)
@@ -189,7 +146,8 @@ def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
     return emitter.add("Cast", [value], cast, before, {"to": int(ir.DataType.FLOAT)})
 
 
-def _factor(task: Task, index: int, params: QuantParams) -> Factor:
+def factor(task: Task, index: int, params: QuantParams) -> Factor:
+    """Return an input as a factor of a product."""
     value = task.node.inputs[index]
     assert value is not None
     quantized = task.emitter.quantized(value, params, task.node)
@@ -198,7 +156,7 @@ def _factor(task: Task, index: int, params: QuantParams) -> Factor:
     return Factor(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
 
 
-def _beside_result(task: Task, numbers: Floats) -> Floats:
+def beside_result(task: Task, numbers: Floats) -> Floats:
     """Return a number, or one for each output channel, in a shape that broadcasts with the output."""
     return numbers if numbers.ndim == 0 else numbers.reshape(_shape_beside_result(task, numbers.size))
 

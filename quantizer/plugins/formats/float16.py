@@ -8,13 +8,14 @@ from functools import partial
 from ...lowering.lower import raised
 from ...lowering.lowered import LoweredModel, opset_raised
 from ...numerics.affine import INT32, QuantParams
-from ...numerics.schemas import bias_params, in_float16
+from ...numerics.schemas import bias_params
 from ...plan.formats import Format, Part
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import FLOAT_TYPE, write_metadata
 from ...planning.facts import PlanningFacts
 from .float16_check import with_float32_nodes_on_samples
 from .float16_nodes import with_float32_nodes
+from .float16_scales import in_float16
 from .float16_writer import emulated, has_conversions, narrow_floats
 from .float_types import FLOAT16_OPSET
 

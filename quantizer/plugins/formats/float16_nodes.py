@@ -28,7 +28,6 @@ from ....profiles.base.tuned import tuned
 from ....profiles.instrumentation.subgraphs import graph_attributes
 from ....profiles.records.profile import Profile
 from ...noise.mask_fillers import filler_rows
-from ...numerics.schemas import LARGEST_16, with_fillers_16
 from ...operators.facts import Arithmetic, Sums
 from ...operators.graph import Graph, Node
 from ...operators.graph import index as indexed
@@ -36,6 +35,7 @@ from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
 from ...plan.reasons import FloatReason, FloatReasons, ReasonCode, because, summary
 from ...planning.plan_model import PlannedModel
+from .float16_scales import LARGEST_16, with_fillers_16
 from .float_types import FLOAT16_OPSET, float16_places
 
 LIMIT = LARGEST_16 / 2.0

@@ -11,7 +11,7 @@ integers        DequantizeLinear gives its readers the type that they want, in t
 bodies          the inputs and outputs of the graphs of If, Loop and Scan have the type of that node
 
 QuantizeLinear and DequantizeLinear have float16 scales where these are normal numbers of float16, as plans
-choose them (`numerics.schemas.in_float16`); any other scale, such as that of an int32 bias, keeps its
+choose them (`float16_scales.in_float16`); any other scale, such as that of an int32 bias, keeps its
 conversion in float32 and has a Cast beside it.
 
 A runtime without kernels of float16 computes in float32 and rounds nothing between its nodes. `emulated`
@@ -29,9 +29,9 @@ from ....profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ...lowering.emitter import new_value
 from ...model.editing import FreeNames, bypass, is_standard
 from ...model.graph import name_of
-from ...numerics.schemas import LARGEST_16, LOWEST_16, with_fillers_16
 from ...operators.table import facts_of
 from ...prepare.float16 import widen
+from .float16_scales import LARGEST_16, LOWEST_16, with_fillers_16
 from .float_types import float16_places
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16

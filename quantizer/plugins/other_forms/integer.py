@@ -22,11 +22,11 @@ from functools import partial
 import onnx_ir as ir
 
 from ...lowering.embedding_tables import gather_quantized
-from ...lowering.emitter import Emitter
+from ...lowering.emitter import Emitter, integer_type, new_value
 from ...lowering.lower import write
 from ...lowering.lowered import LoweredModel
-from ...lowering.pass_through import direct, direct_or_cast
-from ...lowering.products import dynamic_product, integer_sums, is_integer_product, static_product
+from ...lowering.pass_through import direct, works_on_integers
+from ...lowering.products import dynamic_product, integer_sums, is_integer_product
 from ...lowering.saturating import prelu
 from ...lowering.writers import (
     Task,
@@ -37,6 +37,30 @@ from ...lowering.writers import (
     weight_only,
 )
 from ...plan.plan import Implementation, Kind, QuantPlan
+from .static_products import static_product
+
+
+def _direct_or_cast(task: Task) -> bool:
+    """As `direct`, but MaxPool of the quantized values as float numbers, between two Cast.
+
+    OpenCV 5.0 refuses MaxPool of integers, and IREE 3.13 reads int8 as uint8; onnxruntime takes no longer.
+    """
+    node, emitter, result = task.node, task.emitter, task.result()
+    value, output = node.inputs[0], node.outputs[0]
+    if node.op_type != "MaxPool" or len(node.outputs) > 1 or value is None or result is None:
+        return direct(task)
+    if task.params(0) != result or not works_on_integers(task, result):
+        return direct(task)
+    name, float32 = emitter.name(output), ir.DataType.FLOAT
+    integers = emitter.quantized(value, result, node)
+    numbers = new_value(f"{name}_float", float32, value)
+    largest = new_value(f"{name}_largest", float32, output)
+    quantized = new_value(f"{name}_quantized", integer_type(result), output)
+    emitter.add("Cast", [integers], numbers, node, {"to": int(float32)})
+    emitter.add("MaxPool", [numbers], largest, node, dict(node.attributes))
+    emitter.add("Cast", [largest], quantized, node, {"to": int(integer_type(result))})
+    emitter.store(output, quantized, result)
+    return True
 
 
 def _integer(task: Task) -> bool:
@@ -50,10 +74,10 @@ WRITERS: Writers = {
     (Kind.QUANTIZED, Implementation.INTEGER): direct,
     (Kind.QUANTIZED, Implementation.FOLDED): partial(between_conversions, folded=True),
     (Kind.QUANTIZED, Implementation.SATURATING): prelu,
-    (Kind.PASS_THROUGH, Implementation.USUAL): direct_or_cast,
-    (Kind.PASS_THROUGH, Implementation.INTEGER): direct_or_cast,
+    (Kind.PASS_THROUGH, Implementation.USUAL): _direct_or_cast,
+    (Kind.PASS_THROUGH, Implementation.INTEGER): _direct_or_cast,
     (Kind.PASS_THROUGH, Implementation.LEAKY_RELU): direct,
-    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): direct_or_cast,
+    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): _direct_or_cast,
     (Kind.LOOKUP_TABLE, Implementation.USUAL): lookup_table,
     (Kind.LOOKUP_TABLE, Implementation.RUNTIME): lookup_table,
     (Kind.LOOKUP_TABLE, Implementation.SIGMOID): lookup_table,

@@ -24,11 +24,12 @@ from ...lowering.emitter import DynamicTensor, Emitter, integer_type, new_value
 from ...lowering.lower import write
 from ...lowering.lowered import LoweredModel
 from ...lowering.pass_through import direct
-from ...lowering.products import dynamic_product, float_sums, is_integer_product, static_product
+from ...lowering.products import dynamic_product, is_integer_product
 from ...lowering.writers import Task, Writers
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Implementation, Kind, QuantPlan
 from .integer import WRITERS as INTEGER_WRITERS
+from .static_products import float_sums, static_product
 
 SMALLEST = np.array(np.finfo(np.float32).tiny)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams
-from qprof_onnx.quantizer.numerics.schemas import LOWEST_16, MAX_ADDED_NOISE, in_float16
+from qprof_onnx.quantizer.plugins.formats.float16_scales import LOWEST_16, MAX_ADDED_NOISE, in_float16
 
 SCALES = st.lists(st.floats(2.0**-30, 2.0**15, width=32), min_size=1, max_size=9)
 
