@@ -558,7 +558,7 @@ def setting_options(*records: type) -> Callable[[F], F]:
             "precision",
             group="Basic",
             type=Name(lambda: PRECISIONS),
-            help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
+            help="int8, float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
             "mixed (weights of 4 and 8 bits within --max-size); floating-point weights in blocks: "
             f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}."
             "  [default: int8]",

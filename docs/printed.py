@@ -349,7 +349,7 @@ def targets() -> str:
             facts.append((f"`--as {WEIGHT_ONLY}8`", "none"))
         if target.float_types:
             types = ", ".join(target.float_types)
-            facts.append((f"`--as float8` or `int8-float8`, {types}", ", ".join(target.float_products)))
+            facts.append((f"`--as float8`, {types}", ", ".join(target.float_products)))
         parts += [
             f"## {name}",
             f"{target.description}.",

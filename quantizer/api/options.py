@@ -36,7 +36,6 @@ MIXED = "mixed"
 PRECISIONS: Mapping[str, Mapping[str, Any]] = {
     "int8": {"mode": "static"},
     "float8": {"mode": "static", "activation_type": FLOAT8, "weight_type": FLOAT8},
-    "int8-float8": {"mode": "static", "second_type": FLOAT8},
     "int8-dynamic": {"mode": "dynamic"},
     "weight-only-8": {"mode": "weight-only", "weight_type": "int8"},
     "weight-only-4": {"mode": "weight-only", "weight_type": "int4"},

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.extras import OptionalModule
 from ..operators.graph import Graph
-from ..targets.config import DATA_FREE, QuantConfig
+from ..targets.config import DATA_FREE, FLOAT_TYPES, QuantConfig
 from .plan import QuantPlan
 from .reasons import FloatReasons
 
@@ -68,8 +68,9 @@ class Format:
 
 def formats_of(config: QuantConfig) -> tuple[Format, ...]:
     """Return the formats that settings ask for; raise ConfigError if they are not installed."""
+    of_products = config.activation_type
     asked = (
-        (FLOAT8, f"{config.float8_type}", config.float8_type is not None and config.mode not in DATA_FREE),
+        (FLOAT8, of_products, of_products in FLOAT_TYPES and config.mode not in DATA_FREE),
         (CACHES, f"kv_cache {config.kv_cache}", config.kv_cache != "float"),
         (BORDERS, f"io {config.io}", config.io != "float"),
         (FLOAT16, f"float_type {config.float_type}", config.is_float16),

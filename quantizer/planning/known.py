@@ -21,7 +21,6 @@ class Known:
     findings: tuple[Finding, ...] = ()  # on these
     # Output -> dB that its noise may be above its limit: it was seen to bear more than was estimated.
     looser: Mapping[str, float] = field(default_factory=dict, compare=False)  # of rules, not of decisions
-    second_gain: float = 0.0  # dB that `second_type` has to keep more than integers where a product has it
     floats_fit: bool = False  # whether a size chooses float too, of weights that are their node's only one
     size_error: float = 0.0  # bytes of a written model beyond the estimate; infinity for the smallest formats
     # Whether plans are timed: no prediction of a whole one decides anything then.

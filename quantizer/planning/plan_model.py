@@ -104,14 +104,8 @@ def model_facts(
 
     @cache
     def noise_left() -> Mapping[str, float]:
-        facts = equalized_later
-        # What a product has in integers is asked before it is given another type.
-        in_integers = facts
-        if facts.config.second_type != "none":
-            config = replace(facts.recipe.config, second_type="none")
-            in_integers = replace(facts, recipe=replace(facts.recipe, config=config))
-        plan = plan_with_chains(in_integers, NOTHING, decide)
-        return _equalization(facts, plan).all_noise_left()
+        plan = plan_with_chains(equalized_later, NOTHING, decide)
+        return _equalization(equalized_later, plan).all_noise_left()
 
     equalized_later = replace(facts, noise_left=noise_left)
     return equalized_later

@@ -481,10 +481,8 @@ class _CheckedPlans:
 
 
 def _in_other_formats(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which products or weights have other formats, as far as the settings leave them open."""
+    """Yield facts in which weights have other formats, as far as the settings leave them open."""
     facts, config, known = first.facts, first.facts.config, first.change.known
-    if config.second_type != "none":
-        yield Change(facts, replace(known, second_gain=math.inf), "integers alone", most=math.inf)
     if config.has_size:  # with less room each time: added bytes are estimates
         for share in SPARE_ROOM:
             spare = known.size_error + share * size_in_bytes(config.fit_size)

@@ -41,7 +41,7 @@ DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
 OF_ACTIVATIONS = (
-    *("schema", "calibrator", "activation_type", "keep_16bit", "second_type"),
+    *("schema", "calibrator", "activation_type", "keep_16bit"),
     *("equalization", "bias_correction"),
 )
 """Settings of activations that are calibrated: nothing reads them in the modes without."""
@@ -130,9 +130,6 @@ class QuantConfig:
         weight_type: Type of weights. If activations are floating-point, weights have the same type. int7 is
             int8 within -64..63. int4 and uint4 are for mode weight-only (8 bits if the target has no 4-bit
             kernel).
-        second_type: Second type for the inputs and weights of products (MatMul, Gemm, Conv): each product
-            uses this type or integers, depending on the noise of its inputs in the profile; none: only
-            integers.
         block_size: Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for
             the granularity.
         fit_size: Size limit of the model, such as 900MB, in mode weight-only. qprof chooses a format for each
@@ -193,7 +190,6 @@ class QuantConfig:
     keep_16bit: Annotated[tuple[str, ...], setting()] = ()
     weight_schema: Annotated[SchemaName, setting()] = "symmetric"
     weight_type: Annotated[WeightType, setting()] = "int8"
-    second_type: Annotated[Literal["none", FloatType], setting()] = "none"
     block_size: Annotated[int, Meta(ge=0), setting(check=_check_block_size)] = 0
     fit_size: Annotated[str, setting(check=lambda text: size_in_bytes(text) if text else None)] = ""
     kv_cache: Annotated[Literal["float", "int8", "int8-per-channel"], setting()] = "float"
@@ -218,18 +214,6 @@ class QuantConfig:
     rounding: Annotated[Literal["nearest", "gptq"], setting()] = "nearest"
     cost_model: Annotated[Literal["auto", "off"], setting()] = "auto"
     keep_float: Annotated[tuple[str, ...], option("Quality", metavar="NAME|TYPE|GLOB")] = ()
-
-    @property
-    def float8_type(self) -> FloatType | None:
-        """The floating-point type of products, alone or beside integers; None for integers alone."""
-        return next((name for name in FLOAT_TYPES if name in (self.activation_type, self.second_type)), None)
-
-    @property
-    def computes_in(self) -> str:
-        """Types of few bits that nodes compute in, in words: int8, float8e4m3fn, int8 or float8e4m3fn."""
-        if self.activation_type in FLOAT_TYPES:
-            return self.activation_type
-        return "int8" if self.second_type == "none" else f"int8 or {self.second_type}"
 
     @property
     def regards_time(self) -> bool:

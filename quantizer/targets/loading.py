@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache
@@ -137,14 +137,7 @@ def load_recipe(
         chosen = settings_from_mapping(chosen)
     given = {key: value for key, value in of_file.items() if key in (own.settings or {})} | chosen
     config = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
-    try:
-        check_config(config, target, OPTIONS if chosen else name, given)
-    except ConfigError as problem:
-        *others, last = list(_targets_that_keep(given)) or [""]
-        if not last:
-            raise
-        named = f"{', '.join(others)} or {last}" if others else last
-        raise ConfigError(f"{problem}; or target {named}") from None
+    check_config(config, target, OPTIONS if chosen else name, given)
     for key, reason in unread_settings(config).items():
         if key in given:
             shown = ", ".join(given[key]) if isinstance(given[key], tuple) else given[key]
@@ -177,16 +170,6 @@ def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> l
 def packaged_targets() -> tuple[Target, ...]:
     """Return the packaged targets, sorted by name."""
     return tuple(load_recipe(name).target for name in target_names())
-
-
-def _targets_that_keep(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the packaged targets that keep all of these settings."""
-    for target in packaged_targets():
-        settings = _packaged(target.name).settings or {}
-        config = resolved({**settings, **given, "target": target.name}, target, given)
-        with suppress(ConfigError):
-            check_config(config, target, OPTIONS, given)
-            yield target.name
 
 
 def default_target() -> str:
@@ -324,7 +307,7 @@ def check_config(config: QuantConfig, target: Target, where: str, given: Collect
 
 def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield the contradictions between settings that are right by themselves."""
-    if config.float8_type is not None and config.mode not in DATA_FREE:
+    if config.activation_type in FLOAT_TYPES and config.mode not in DATA_FREE:
         yield from _problems_of_floats(config, target)
     elif config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
@@ -335,9 +318,11 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         stands_in = not TYPES[config.weight_type].is_float and "int8" in hybrid_types
         weight_types = (*(target.weight_types if stands_in else ()), *hybrid_types)
     weight_types = tuple(dict.fromkeys(weight_types))
-    if config.has_size:
-        yield from _problems_of_size(config)
-    elif config.weight_type not in weight_types:
+    if config.has_size and config.mode != "weight-only":
+        yield MalformedError(
+            f"fit_size {config.fit_size}: chooses formats of weights in mode weight-only", "use --as mixed"
+        )
+    elif not config.has_size and config.weight_type not in weight_types:
         yield not_one_of("weight_type", config.weight_type, weight_types)
     if config.form not in target.forms:
         why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
@@ -364,46 +349,41 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         what = "a signed activation_type" if signed else f"signed activations, which {target.name} has not"
         advice = f"use {signed[0]}, or schema symmetric-uint8" if signed else "use schema asymmetric"
         yield MalformedError(f"schema '{config.schema}' needs {what}", advice)
-    if config.tolerance is not None and config.min_output_sqnr is not None and not config.has_size:
+    limits = {"fit_size": config.has_size, "tolerance": config.tolerance is not None}
+    limits["min_output_sqnr"] = config.min_output_sqnr is not None and not (
+        config.has_size and config.min_output_sqnr == 0.0
+    )
+    asked = [f"{name} {getattr(config, name)}" for name, is_asked in limits.items() if is_asked]
+    if len(asked) > 1:
         yield MalformedError(
-            "tolerance and min_output_sqnr both say how far outputs may be from float", "give one of them"
+            f"{' and '.join(asked)}: each decides how far outputs may be from float", "give one of them"
         )
     # At the border.
     if config.kv_cache != "float" and not target.int8_caches:
         yield MalformedError(
             f"kv_cache {config.kv_cache}: {target.name} has no operators for such a cache", "use float"
         )
-    if target.zero_points == "zero" and config.io == "uint8":
-        yield MalformedError(f"io uint8: {target.name} takes zero point 0 only", "use io int8, or float")
-    elif config.io not in ("float", *target.activation_types):
-        others = [name for name in ("uint8", "int8") if name in target.activation_types]
+    integers = ("int8",) if target.zero_points == "zero" else ("uint8", "int8")
+    borders = [name for name in integers if name in target.activation_types]
+    if not FORMS[config.form].conversions:
+        borders = []
+    if config.io not in ("float", *borders):
         yield MalformedError(
-            f"io {config.io}: {target.name} has no activations in {config.io}",
-            f"use io {' or '.join((*others, 'float'))}",
+            f"io {config.io}: {target.name} has none in form {config.form}",
+            f"use io {' or '.join((*borders, 'float'))}",
         )
-    if config.io != "float" and not FORMS[config.form].conversions:
-        yield MalformedError(f"io {config.io}: form {config.form} has no conversions", "use io float")
     # Modes.
-    fast_dynamic = set(target.dynamic) - (set(target.slower_dynamic) if config.regards_time else set())
-    if config.mode == "dynamic" and target.dynamic and not fast_dynamic:
+    slow = set(target.slower_dynamic) if config.regards_time else set()
+    kernels = {"dynamic": set(target.dynamic) - slow, "weight-only": target.weight_only}
+    if config.mode in kernels and not kernels[config.mode]:
+        faster = " that is faster than float" if config.mode == "dynamic" and target.dynamic else ""
         yield MalformedError(
-            f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",
-            "use mode static, or cost_model off to have them all the same",
+            f"mode '{config.mode}': {target.name} has no kernel for it{faster}",
+            "use mode static, or another target" if not faster else "use mode static, or cost_model off",
         )
-    if (config.mode == "dynamic" and not target.dynamic) or (
-        config.mode == "weight-only" and not target.weight_only
-    ):
-        yield MalformedError(
-            f"mode '{config.mode}': {target.name} has no kernel for it", "use mode static, or another target"
-        )
-    # Activations of 16 bits.
-    if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
-        yield MalformedError(f"keep_16bit: {target.name} has no activations of 16 bits")
-    elif config.keep_16bit:
-        sign = "int16" if TYPES[config.activation_type].signed else "uint16"
-        if sign not in target.activation_types:
-            other = "uint8" if sign == "int16" else "int8"
-            yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
+    wide = "int16" if TYPES[config.activation_type].signed else "uint16"
+    if config.keep_16bit and wide not in target.activation_types:
+        yield MalformedError(f"keep_16bit: {target.name} has no {wide}", "leave it out")
     # Weights.
     if config.mode != "weight-only":
         or_mode = ", or that mode" if target.weight_only else ""
@@ -426,7 +406,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield MalformedError(
             f"weight_schema '{config.weight_schema}': {weights.name} has no zero points", "use symmetric"
         )
-    if config.mode == "weight-only" and weights.is_float and config.rounding != "nearest":
+    if weights.is_float and config.rounding != "nearest":
         yield MalformedError(
             f"rounding '{config.rounding}': is for weights in integers", "use rounding nearest"
         )
@@ -443,66 +423,35 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         )
 
 
-def _problems_of_size(config: QuantConfig) -> Iterator[MalformedError]:
-    """Yield why the formats of weights cannot be chosen by the requested size."""
-    size = f"fit_size {config.fit_size}"
-    if config.mode != "weight-only":
-        yield MalformedError(f"{size}: chooses formats of weights in mode weight-only", "use --as mixed")
-    if config.tolerance is not None:
-        yield MalformedError(
-            f"{size}, tolerance {config.tolerance:g}: either a size or a tolerance decides the formats of "
-            "weights",
-            "leave one of them out",
-        )
-    if config.min_output_sqnr:
-        yield MalformedError(
-            f"{size}, min_output_sqnr {config.min_output_sqnr:g}: either a size or a quality decides the "
-            "formats of weights",
-            "leave one of them out",
-        )
-
-
 def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield why products cannot have the requested floating-point type."""
-    name = "second_type" if config.activation_type not in FLOAT_TYPES else "activation_type"
-    if name == "second_type" and config.activation_type not in target.activation_types:
-        yield not_one_of("activation_type", config.activation_type, target.activation_types)
-    if config.float8_type not in target.float_types:
+    if config.activation_type not in target.float_types:
         others = [*target.float_types, *target.activation_types]
         slower = ": products are computed in float there, in three to five times the time of float"
         why = slower if target.processors else ""
         yield MalformedError(
-            f"{name} {config.float8_type}: {target.name} has no kernel of it{why}",
+            f"activation_type {config.activation_type}: {target.name} has no kernel of it{why}",
             f"use {' or '.join(others[:2])}",
         )
-    if config.weight_type != config.activation_type and name == "activation_type":
+    if config.weight_type != config.activation_type:
         yield MalformedError(
             f"activation_type {config.activation_type} with weight_type {config.weight_type}: products have "
             "one floating-point type",
             "leave weight_type out",
         )
-    if name == "activation_type" and config.second_type != "none":
-        yield MalformedError(
-            f"second_type {config.second_type}: activation_type {config.activation_type} is none of integers",
-            "leave one of them out",
-        )
-    reason = f"{config.float8_type} is for form qdq and mode static"
+    reason = f"{config.activation_type} is for form qdq and mode static"
     if config.form != "qdq":
         yield MalformedError(f"form '{config.form}': {reason}", "use form qdq, or a type of integers")
     if config.mode != "static":
         yield MalformedError(f"mode '{config.mode}': {reason}", "use mode static, or a type of integers")
-    if config.rounding != "nearest":
-        yield MalformedError(
-            f"rounding '{config.rounding}': is for weights in integers", "use rounding nearest"
-        )
-    if name == "activation_type" and config.keep_16bit:
+    if config.keep_16bit:
         yield MalformedError(
             f"keep_16bit: activations are {config.activation_type}", "leave it out, or use a type of integers"
         )
     if target.opsets is not None and target.opsets[1] < FLOAT_OPSET:
         yield MalformedError(
-            f"{name} {config.float8_type}: needs opset {FLOAT_OPSET}, and {target.name} reads up to "
-            f"{target.opsets[1]}",
+            f"activation_type {config.activation_type}: needs opset {FLOAT_OPSET}, and {target.name} "
+            f"reads up to {target.opsets[1]}",
             "use a type of integers",
         )
 

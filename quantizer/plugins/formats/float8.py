@@ -5,8 +5,7 @@ quantized value passes it, and its bias stays float. So it is chosen before anyt
 and all that is about integers (look-up tables, shared scales, kernels on integers) is as without it.
 
 With a floating-point `activation_type` all that the target can run so is computed so, and nothing in
-integers; with a `second_type` each product has that type or integers, in whichever what it reads has less
-noise, by `Known.second_gain` or more: what a run says of the whole decides that. Pure.
+integers. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from functools import partial
 
 from ...model.editing import is_standard
 from ...numerics.affine import TYPES, QuantParams, QuantType
-from ...numerics.quantization_noise import decibels
 from ...numerics.schemas import HEADROOM, SCHEMAS, choose_params
 from ...operators.conditions import attribute_value
 from ...operators.graph import Graph, Node
@@ -35,46 +33,28 @@ InputParams = dict[int, QuantParams]
 
 
 def float_products(facts: PlanningFacts, floats: FloatReasons, known: Known) -> Part:
-    """Return the products of a model that compute with floating-point data and weights.
-
-    Products with a kernel of integers too have a remark with the noise in both.
-    """
-    config = facts.config
-    integers, alone = TYPES[config.activation_type], TYPES[config.activation_type].is_float
-    qtype = integers if alone else TYPES[config.second_type]
-    chosen, remarks, others = dict[str, InputParams](), dict[str, str](), dict[str, FloatReason]()
+    """Return the products of a model that compute with floating-point data and weights."""
+    qtype = TYPES[facts.config.activation_type]
+    chosen, others = dict[str, InputParams](), dict[str, FloatReason]()
     for node in facts.graph.nodes:
         reason = facts.requested_float.get(node.name) or floats.get(node.name) or _refusal(node, facts, qtype)
-        if reason is not None:
-            if alone:
-                others[node.name] = reason
-            continue
-        inputs = _input_params(node, facts, qtype)
-        if not alone and node.op_type in facts.target.operators:
-            own, integer = (_noise(node, facts, params) for params in (inputs, _integer_params(node, facts)))
-            figures = {qtype.name: decibels(1.0, own), integers.name: decibels(1.0, integer)}
-            first, second = sorted(figures, key=lambda name: -figures[name])
-            remarks[node.name] = (
-                f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
-            )
-            if integer <= own * 10.0 ** (known.second_gain / 10.0):
-                continue
-        chosen[node.name] = inputs
-    return Part(chosen.keys(), others, partial(_with_float_products, facts, chosen, remarks))
+        if reason is None:
+            chosen[node.name] = _input_params(node, facts, qtype)
+        else:
+            others[node.name] = reason
+    return Part(chosen.keys(), others, partial(_with_float_products, facts, chosen))
 
 
 def _with_float_products(
-    facts: PlanningFacts, products: Mapping[str, InputParams], remarks: Mapping[str, str], plan: QuantPlan
+    facts: PlanningFacts, products: Mapping[str, InputParams], plan: QuantPlan
 ) -> QuantPlan:
-    """Return a plan with float products and remarks.
+    """Return a plan with float products.
 
     Tensors that are made in float and read in one floating-point type are added; other ones are converted for
     each product by itself.
     """
     nodes, tensors, graph = dict(plan.nodes), dict(plan.tensors), facts.graph
-    for name, remark in remarks.items():
-        nodes[name] = replace(nodes[name], because=nodes[name].because or remark)
-    nodes |= {name: NodePlan(Kind.QUANTIZED, remarks.get(name, "")) for name in products}
+    nodes |= dict.fromkeys(products, NodePlan(Kind.QUANTIZED))
     for name, params in products.items():
         own: InputParams = {}
         for index, read in params.items():
@@ -178,36 +158,6 @@ def _weight_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> QuantP
     one_scale = config.granularity != "per-channel" or index != layout.index or layout.is_stack(constant.ndim)
     axis = None if one_scale else layout.axis(node, constant.ndim)
     return facts.on.channel_params(node.input(index), axis, SCHEMAS[config.weight_schema], qtype)
-
-
-def _integer_params(node: Node, facts: PlanningFacts) -> InputParams:
-    """Return the parameters in integers of all that a product reads."""
-    config, params = facts.config, InputParams()
-    for index in _factors(node):
-        name = node.input(index)
-        if facts.graph.is_constant(name):
-            params[index] = _weight_params(node, facts, TYPES[config.weight_type])
-        else:
-            covered = facts.range_of(name)
-            params[index] = choose_params(
-                covered.low, covered.high, SCHEMAS[config.schema], TYPES[config.activation_type]
-            )
-    return params
-
-
-def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
-    """Return noise over signal (power) of a product's inputs; in integers what equalization would leave."""
-    estimator, total = facts.noise_estimator, 0.0
-    for index, params in inputs.items():
-        name = node.input(index)
-        if facts.graph.is_constant(name):
-            share = estimator.weight_error(name, params) or 0.0
-        else:
-            noise = facts.activations.noise(name, params)
-            lost = noise.power
-            share = lost / noise.signal_power if noise.signal_power > 0.0 else 0.0
-        total += share if params.qtype.is_float else share * estimator.left().get(name, 1.0)
-    return total
 
 
 FORMAT = Format(part=float_products)

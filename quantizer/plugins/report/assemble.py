@@ -23,6 +23,7 @@ from ...evaluation.options import Gate
 from ...evaluation.output_shift import Grade
 from ...noise.estimate_check import estimates_of
 from ...noise.output_limits import WORDS, NoiseLimits
+from ...numerics.affine import TYPES
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ...search.attribution import Attribution
@@ -145,7 +146,9 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         size=_size(results),
         speed=speed,
         int8_share=int8_share(nodes),
-        computes_in="int8" if plan is None else plan.config.computes_in,
+        computes_in="int8"
+        if plan is None or not TYPES[plan.config.activation_type].is_float
+        else plan.config.activation_type,
         kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
         is_of_kept_samples=results.seen is not None and results.evaluation is None,

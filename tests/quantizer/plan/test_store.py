@@ -59,7 +59,6 @@ config:
   keep_16bit: []
   weight_schema: symmetric
   weight_type: int8
-  second_type: none
   block_size: 0
   fit_size: ""
   kv_cache: float

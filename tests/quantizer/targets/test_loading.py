@@ -206,7 +206,7 @@ def test_a_setting_that_the_runtime_lacks_is_refused(
 
 
 def test_a_tolerance_and_a_limit_of_decibels_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match="tolerance and min_output_sqnr both say how far outputs may be"):
+    with pytest.raises(ConfigError, match="each decides how far outputs may be"):
         load_recipe(None, {"tolerance": 0.01, "min_output_sqnr": 30.0})
 
 
@@ -277,7 +277,7 @@ def test_a_configuration_that_another_reader_would_take_is_refused(
 
 
 def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings() -> None:
-    with pytest.raises(ConfigError, match=r"keep_16bit: glow has no uint16; use activation_type int8"):
+    with pytest.raises(ConfigError, match=r"keep_16bit: glow has no uint16; leave it out"):
         load_recipe("glow", {"activation_type": "uint8", "keep_16bit": ["Add"]})
 
 

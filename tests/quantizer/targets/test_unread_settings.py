@@ -41,7 +41,7 @@ OTHERS: Mapping[str, Any] = {
 
 ELSEWHERE = {
     **dict.fromkeys(("target", "mode", "form"), "they are what the model is made for"),
-    **dict.fromkeys(("block_size", "fit_size", "second_type"), "refused in other modes"),
+    **dict.fromkeys(("block_size", "fit_size"), "refused in other modes"),
     **dict.fromkeys(("min_output_sqnr", "tolerance", "output_kind"), "limits, which a model may keep anyhow"),
     **dict.fromkeys(("rounding", "kv_cache"), "need samples, or a cache"),
     "cost_model": "target onnx has no times",
