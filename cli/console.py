@@ -19,6 +19,7 @@ from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
+from ..profiles.base.presentation import Presented
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
 from ..profiles.records.drawing import ASCII, BLOCKS
@@ -196,6 +197,28 @@ def save_report(report: Any, folder: Path) -> None:
 # ---------------------------------------- tables and documents
 
 
+def result_text(result: Presented, *, title: str | None = None, rows: int | None = None) -> str:
+    """Return a result for people: title (None: its headline), facts, tables and findings.
+
+    Without --verbose a table has `rows` rows at most, if that is not None.
+    """
+    shown, verbose = result.presentation(), current_run().verbose
+    lines = [result.headline()] if title is None else [title] if title else []
+    width = max([10, *(len(name) for name, _ in shown.facts)])
+    lines += [f"{name:{width}} {text}" for name, text in shown.facts]
+    for one in shown.tables:
+        listed = one.rows if verbose else one.rows[:rows]
+        if listed:
+            cells = [[escaped(cell) for cell in row] for row in (one.header, *listed)]
+            lines += ["", *table(cells, left=range(one.left))]
+        if (more := len(one.rows) - len(listed)) > 0:
+            lines.append(f"... and {more} more: --verbose")
+    told = result_lines(shown.findings, verbose=verbose, width=width)
+    lines += ["", *told] if told and shown.tables else told
+    text = "\n".join(lines)
+    return text if _has_blocks() else text.translate(str.maketrans(BLOCKS, ASCII))
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows under headers; the columns named in `right` are aligned to the right."""
     echo(plain_table(headers, rows, right))
@@ -207,13 +230,13 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Se
     return "\n".join(table([headers, *([escaped(cell) for cell in row] for row in rows)], left))
 
 
-def ramp_of_terminal() -> str:
-    """Return the blocks of Unicode, or ASCII characters if the output's encoding has none."""
+def _has_blocks() -> bool:
+    """Whether the output's encoding has the characters of small histograms."""
     try:
         BLOCKS.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS
+        return False
+    return True
 
 
 def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .arguments import checks_arguments
 from .errors import ConfigError
+from .findings import Finding, listed
 from .json_values import to_jsonable
 from .output_files import write_atomically
 
@@ -48,6 +49,12 @@ class Presentation:
 
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """The facts and the findings, each with its name or label."""
+        return (*self.facts, *listed(self.findings))
 
 
 REPORTS = (".html", ".md", ".json")
@@ -109,8 +116,8 @@ class Presented:
 
 def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
     yield f"## {_cell(headline)}\n"
-    if shown.facts:
-        yield from (f"* {_cell(name)}: {_cell(value)}" for name, value in shown.facts)
+    if shown.lines:
+        yield from (f"* {_cell(name)}: {_cell(value)}" for name, value in shown.lines)
         yield ""
     for table in shown.tables:
         rules = [":--" if number < table.left else "--:" for number in range(len(table.header))]
@@ -128,8 +135,8 @@ def _cell(text: str) -> str:
 
 def _html(headline: str, shown: Presentation, limit: int | None = None) -> Iterator[str]:
     yield f"<div><b>{html.escape(headline)}</b>"
-    if shown.facts:
-        pairs = (f"{html.escape(name)}: {html.escape(value)}" for name, value in shown.facts)
+    if shown.lines:
+        pairs = (f"{html.escape(name)}: {html.escape(value)}" for name, value in shown.lines)
         yield f"<br>{'<br>'.join(pairs)}"
     for table in shown.tables:
         yield f'<table style="{_STYLE}"><tr>{_cells(table.header, table.left, "th")}</tr>'

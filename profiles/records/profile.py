@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..base.arguments import checks_arguments
 from ..base.conversion import Count, Digest, OutputKind
 from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
-from ..base.findings import Code, Finding, listed
+from ..base.findings import Code, Finding
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
@@ -442,17 +442,18 @@ class Profile(Presented, Mapping[str, TensorProfile]):
                 shape_text(t.shape),
                 f"{t.minimum:.6g}",
                 f"{t.maximum:.6g}",
-                percent(t.zeros / t.count if t.count else None, 1),
+                # Histograms of other tools do not count zeros.
+                percent(t.zeros / t.count if t.count and isinstance(t.histogram, Histogram) else None, 1),
             )
             for name, t in self.items()
         ]
         header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
         facts = (
+            *((("from", source_of(self)),) if self.origin != "qprof" else ()),
             *(("input", check.sentence.removeprefix("input ")) for check in self.input_checks()),
             *(("output", one.sentence(name).removeprefix("output ")) for name, one in self.outputs.items()),
-            *listed(self.findings),
         )
-        return Presentation(facts, (Table(header, tuple(rows), left=4),))
+        return Presentation(facts, (Table(header, tuple(rows), left=4),), self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model, the amount of data, checks of the inputs, findings, and each tensor as

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError, PlanError
-from ...profiles.base.findings import Code
+from ...profiles.base.findings import Code, gravest_first
 from ...profiles.base.improvement import improved
+from ...profiles.base.presentation import Presentation
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.records.profile import DataId, Profile
@@ -54,6 +55,20 @@ class EvaluateResult(Evaluation):
     def headline(self) -> str:
         """Return both models, and the verdict."""
         return f"{self.quantized_model} against {self.float_model}: {self.verdict.sentence}"
+
+    @property
+    def has_floats_speed(self) -> bool:
+        """Whether the quantized model is known to compute in float."""
+        return self.verdict.has_floats_speed
+
+    def presentation(self) -> Presentation:
+        """Return the verdict, and the figures of the comparison."""
+        shown, verdict = super().presentation(), self.verdict
+        told = {finding.code for finding in self.findings}
+        on_samples = verdict.held_out.findings if verdict.grade != "none" else ()
+        more = [finding for finding in (*on_samples, *verdict.against) if finding.code not in told]
+        facts = (("verdict", verdict.sentence), *shown.facts)
+        return replace(shown, facts=facts, findings=gravest_first([*self.findings, *more]))
 
 
 @checks_arguments

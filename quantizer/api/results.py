@@ -179,12 +179,13 @@ class QuantizeResult(Presented):
     def presentation(self) -> Presentation:
         """Return sizes, settings and findings; how many nodes are of each kind, and why some stay float."""
         facts = [("verdict", self.verdict.sentence)] if self.verdict is not None else []
-        facts += [*self.figures(), *self.plan.presentation().facts]
+        of_plan = self.plan.presentation()
+        facts += [*self.figures(), *of_plan.facts]
         kinds = tuple((str(count), kind) for kind, count in self.kinds.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
         tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
-        return Presentation(tuple(facts), tuple(tables))
+        return Presentation(tuple(facts), tuple(tables), of_plan.findings)
 
     def figures(self, *, every: bool = False) -> Iterator[tuple[str, str]]:
         """Yield name and text of size, quality, speed and fraction of int8; `every` adds all outputs."""

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.extras import OptionalModule
-from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels, percent
+from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels
 from ...profiles.base.progress import Shown, stages
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
@@ -72,6 +72,9 @@ from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_ses
 
 WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
 """Ranks samples and keeps excerpts of them."""
+
+NAMED_SAMPLES = 3
+"""Samples that are named of those that differ most; JSON and reports have a few more."""
 
 ACCURACY = "accuracy"
 """What the metric of labels is called if none is named."""
@@ -206,25 +209,54 @@ class Evaluation(Presented):
         pair = f"{self.quantized_model} against {self.float_model}"
         return f"{pair}: {', '.join(figures)}" if figures else pair
 
+    @property
+    def has_floats_speed(self) -> bool:
+        """Whether the quantized model is known to compute in float."""
+        return False
+
     def presentation(self) -> Presentation:
-        """Return scores, samples, size, latency and failures of the gate; and a table of the outputs."""
-        facts = [
-            *(() if self.score is None else ((self.metric, score_text(self.score)),)),
-            ("compared on", counted(self.samples, self.rows)),
-            ("size", Cost(self.float_bytes, self.quantized_bytes).size),
-        ]
+        """Return score, size, latency, samples and findings; and a table of the outputs, the worst first."""
+        cost = Cost(self.float_bytes, self.quantized_bytes, self.latency)
+        facts = [*([] if self.score is None else [self._score_fact(self.score)]), ("size", cost.size)]
         if self.latency is not None:
-            facts.append(("speedup", f"{self.latency.speedup:.2f}"))
-        facts += listed(self.findings)
-        rows = tuple(
-            (
-                output.name,
-                "-" if output.difference is None else decibels(output.difference.sqnr),
-                percent(None if output.agreement is None else output.agreement.ratio),
-            )
-            for output in self.outputs
-        )
-        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "agreement"), rows),))
+            speed = cost.speed_line(floats_speed=self.has_floats_speed)
+            facts.append(("latency", f"{self.latency.milliseconds}: {speed}"))
+        for output in self.outputs:
+            if count := output.shape_mismatches:
+                facts.append(("shape", f"output '{output.name}': another than float's in {count} samples"))
+        if worst := [f"{one.sample} {decibels(one.sqnr)} dB" for one in self.worst_samples[:NAMED_SAMPLES]]:
+            facts.append(("worst", ", ".join(worst)))
+        place = ExecutionPlace(self.runtime, self.provider)
+        elsewhere = "" if place == HERE else f", {self.runtime} with {self.provider}"
+        pair = f"{self.quantized_model} against {self.float_model}"
+        facts.append(("compared", f"{pair} on {counted(self.samples, self.rows)}{elsewhere}"))
+        if self.gated and (self.passed or not self.failures):
+            facts.append(("gate", "passed" if self.passed else "not proven: doubts speak against it"))
+        rows = []
+        for output in self.outputs:
+            known, same = output.difference, output.agreement
+            sqnr = math.inf if known is None else known.sqnr
+            agreement = "-" if same is None else f"{same.kind} {100 * same.ratio:.2f} % of {same.total}"
+            row = (output.name, "-" if known is None else decibels(sqnr), agreement)
+            rows.append((output.name in self.states, sqnr, row))
+        ordered = tuple(row for _, _, row in sorted(rows, key=lambda one: one[:2]))
+        tables = (Table(("output", "SQNR dB", "agreement"), ordered),)
+        return Presentation(tuple(facts), tables, self.findings)
+
+    def _score_fact(self, score: Score) -> tuple[str, str]:
+        """Return the metric, and the scores of both models with the drop."""
+        is_titled = self.metric_title not in (self.metric, f"metric {self.metric}")
+        name = "metric" if self.metric_title == f"metric {self.metric}" else self.metric.partition(":")[0]
+        rows = "texts" if self.metric.startswith("perplexity") else "rows"
+        parts = [f"{score_text(score)} of {score.rows} {rows}", self.metric_title if is_titled else ""]
+        better = "" if score.higher_is_better else ", lower is better"
+        if score.drop_unit == "points":
+            better = ", in the unit of the function"
+        interval = "no 95 % interval"
+        if math.isfinite(score.drop_high - score.drop_low):
+            interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
+        text = ": ".join(filter(None, parts))
+        return name, f"{text}{better}; drop {score.drop:.2f} {score.drop_unit}, {interval}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and `passed`."""

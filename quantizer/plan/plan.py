@@ -17,7 +17,7 @@ import onnx_ir as ir
 from msgspec import Meta
 
 from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.findings import Finding, listed
+from ...profiles.base.findings import Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import Dim, ModelId
@@ -412,13 +412,23 @@ class QuantPlan(Presented):
         return f"{self.model.file or 'model'}, {len(self.nodes)} nodes: {kinds}"
 
     def presentation(self) -> Presentation:
-        """Return the main settings, the findings, and a table of the nodes."""
+        """Return the main settings, the findings, and tables of nodes and tensors."""
         names = ("target", "mode", "form", "schema", "calibrator", "activation_type", "weight_type")
         facts = [(name, str(getattr(self.config, name))) for name in names]
         rows = tuple((name, entry.kind.value, entry.reason) for name, entry in self.nodes.items())
-        return Presentation(
-            (*facts, *listed(self.findings)), (Table(("node", "kind", "reason"), rows, left=3),)
+        params = tuple(
+            (
+                name,
+                one.qtype.name + (f" ({len(one.scale)})" if len(one.scale) > 1 else ""),
+                _span_text(one.scale.tolist()),
+                _span_text(one.zero_point.tolist()),
+                "" if one.axis is None else str(one.axis),
+            )
+            for name, one in self.tensors.items()
         )
+        nodes = Table(("node", "kind", "reason"), rows, left=3)
+        tensors = Table(("tensor", "type", "scale", "zero point", "axis"), params, left=4)
+        return Presentation(tuple(facts), (nodes, tensors), self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return settings, nodes and parameters of tensors; the plan's file has all of it."""
@@ -497,3 +507,8 @@ class QuantPlan(Presented):
         if entry is None or entry.kind is not Kind.LOOKUP_TABLE or is_inside(node.outputs[0]):
             return ()
         return nodes_between(node.outputs[0], is_inside, lambda value: value.is_initializer())[0]
+
+
+def _span_text(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted
 from ...profiles.base.tuned import tuned
@@ -565,7 +565,7 @@ class Verdict(Presented):
         applied = [] if self.applied is None else [("fixed", _keywords(self.applied))]
         tries = tuple((_keywords(fix), fix.brings) for fix in self.fixes)
         tables = (Table(("try quantize(..., )", "brings"), tries, left=2),) if tries else ()
-        return Presentation((*self.figures(), *listed(self.untold_findings), *applied), tables)
+        return Presentation((*self.figures(), *applied), tables, self.untold_findings)
 
 
 def _change(score: Score, unit: str) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from qprof_onnx.cli.commands.evaluate import evaluation_text
-from qprof_onnx.cli.console import NOTES, tell_findings, tell_unprinted_notes
+from qprof_onnx.cli.commands.evaluate import LISTED_OUTPUTS
+from qprof_onnx.cli.console import NOTES, result_text, tell_findings, tell_unprinted_notes
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.compare import Difference
+from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
 from qprof_onnx.quantizer.evaluation.latency import Latency
 
 from ..quantizer.search.judged import evaluation
@@ -136,13 +137,18 @@ def test_what_is_graver_than_a_note_is_always_printed_and_first() -> None:
 def test_of_many_outputs_those_with_the_most_noise_are_listed() -> None:
     found = evaluation()
     outputs = [replace(found.outputs[0], name=f"y{db}", difference=noisy(db)) for db in range(20, 40)]
-    text = evaluation_text(replace(found, outputs=tuple(outputs)), verbose=False)
+    text = shown(replace(found, outputs=tuple(outputs)))
     assert [line.split()[0] for line in text.splitlines() if line.startswith("y")] == ["y20", "y21", "y22"]
-    assert "17 more outputs: --verbose" in text
+    assert "... and 17 more: --verbose" in text
     states = frozenset({"y20", "y21"})
-    text = evaluation_text(replace(found, outputs=tuple(outputs), states=states), verbose=False)
+    text = shown(replace(found, outputs=tuple(outputs), states=states))
     assert [line.split()[0] for line in text.splitlines() if line.startswith("y")] == ["y22", "y23", "y24"]
     assert len(text.splitlines()) <= MOST
+
+
+def shown(found: Evaluation) -> str:
+    with click.Context(click.Command("evaluate")):
+        return result_text(found, rows=LISTED_OUTPUTS)
 
 
 def noisy(sqnr: float) -> Difference:

@@ -156,7 +156,7 @@ class Card(Presented):
             ("data", f"{self.asked.data}, digest {subject.data if subject else '-'}"),
             ("machine", f"{self.machine.processor}, {self.machine.runtime}"),
         ]
-        return Presentation((*shown.facts, *facts), shown.tables)
+        return Presentation((*shown.facts, *facts), shown.tables, shown.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and the format."""

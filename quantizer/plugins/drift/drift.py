@@ -15,7 +15,7 @@ from typing import Any
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, check_finite
-from ....profiles.base.findings import Code, Finding, gravest_first, listed
+from ....profiles.base.findings import Code, Finding, gravest_first
 from ....profiles.base.presentation import Presentation, Presented, Table
 from ....profiles.instrumentation.subgraphs import hidden_tensors
 from ....profiles.records.profile import Profile, TensorProfile, check_data_not_random
@@ -96,17 +96,32 @@ class DriftReport(Presented):
         rows = tuple(
             (
                 t.tensor,
+                f"{t.old_minimum:.4g} .. {t.old_maximum:.4g}",
+                f"{t.new_minimum:.4g} .. {t.new_maximum:.4g}",
                 f"{t.range_growth:.4g}",
-                "-" if t.clipping_rate is None else f"{t.clipping_rate:.4g}",
+                *("-" if x is None else f"{x:.4g}" for x in (t.clipping_rate, t.baseline_clipping)),
                 "-" if t.js_distance is None else f"{t.js_distance:.4g}",
                 "failed" if t.tensor in broken else "",
             )
             for t in self.worst()
         )
-        header = ("tensor", "range growth", "clipping rate", "JS distance", "limits")
+        header = (
+            "tensor",
+            "OLD",
+            "NEW",
+            "range growth",
+            "clipping rate",
+            "baseline",
+            "JS distance",
+            "limits",
+        )
         facts = [("samples", f"{self.new_samples} against {self.old_samples}")]
-        facts += listed(self.findings)
-        return Presentation(tuple(facts), (Table(header, rows),))
+        facts.append(("calibrator", self.calibrator))
+        if self.left_out:
+            facts.append(("left out", f"{len(self.left_out)} tensors that no plan of {self.model} needs"))
+        if self.gated:
+            facts.append(("gate", "passed" if self.passed else "failed"))
+        return Presentation(tuple(facts), (Table(header, rows),), self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and `passed`."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, nearest
-from ....profiles.base.findings import Code, Finding, listed
+from ....profiles.base.findings import Code, Finding
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
@@ -141,14 +141,25 @@ class TensorExplanation(Presented):
         return f"{self.tensor}: {self.params.qtype.name}, {scale}{shared}"
 
     def presentation(self) -> Presentation:
-        """Return the expected SQNR, the tensors that share the parameters, and the nodes around it."""
+        """Return the parameters, the values, the tensors that share the parameters, the nodes around it."""
+        facts = [("parameters", _params_text(self.params))]
+        if self.sqnr_db is not None:
+            facts.append(("expected SQNR", f"{decibels(self.sqnr_db)} dB"))
+        facts += [] if self.observed is None else self._facts_of(self.observed)
+        if self.range is not None:
+            others = f"{len(self.members) - 1} other(s), tied by {', '.join(self.tied_by)}"
+            facts.append(("scale", f"shared with {others}; common range {_range_text(self.range)}"))
+        elif self.params is not None:
+            facts.append(("scale", "of no other tensor"))
+        if self.neighbours is None:
+            facts.append(("more", "--model and --profile add the nodes around it and its observed range"))
         members = tuple(
             (
                 m.name,
-                f"{m.own_range[0]:.6g} .. {m.own_range[1]:.6g}",
+                _range_text(m.own_range),
                 "yes" if m.sets_range else "",
                 f"{m.lost_db:.2f}",
-                decibels(m.sqnr_db),
+                *map(decibels, (m.sqnr_db, m.own_sqnr_db)),
             )
             for m in self.members
         )
@@ -156,12 +167,25 @@ class TensorExplanation(Presented):
             (n.node, n.operator, "output" if n.makes else "input", n.kind, n.reason)
             for n in self.neighbours or ()
         )
-        member_header = ("tensor", "own range", "sets the range", "lost dB", "SQNR dB")
+        member_header = ("tensor", "own range", "sets the range", "lost dB", "SQNR dB", "unshared SQNR dB")
         node_header = ("node", "operator", "the tensor is its", "kind", "reason")
-        tables = [Table(member_header, members)] if members else []
-        tables += [Table(node_header, nodes, left=5)] if nodes else []
-        facts = () if self.sqnr_db is None else (("expected SQNR", f"{decibels(self.sqnr_db)} dB"),)
-        return Presentation((*facts, *listed(self.findings)), tuple(tables))
+        tables = (Table(member_header, members), Table(node_header, nodes, left=5))
+        return Presentation(tuple(facts), tables, self.findings)
+
+    def _facts_of(self, observed: Observed) -> list[tuple[str, str]]:
+        """Return the values, what readers use of them, and what chose the range."""
+        values = _range_text((observed.minimum, observed.maximum))
+        if observed.is_constant:
+            return [("constant", values)]
+        facts = [("observed", values + _clipped_text(observed))]
+        if observed.effective_range is not None:
+            facts.append(("used", f"{_range_text(observed.effective_range)}; others may be clipped"))
+        if self.params is not None:
+            after = ""
+            if observed.following_function:
+                after = f", for the error after {', '.join(observed.following_function)}, which follows"
+            facts.append(("calibrator", f"{self.calibrator}{after}"))
+        return facts
 
 
 @dataclass(frozen=True)
@@ -207,23 +231,50 @@ class NodeExplanation(Presented):
     findings: tuple[Finding, ...] = ()
 
     def headline(self) -> str:
-        """Return the node and its kind."""
-        return f"{self.node}: {self.kind}"
+        """Return the node, its operator and its kind."""
+        operator = "" if self.operator is None else f" ({self.operator})"
+        return f"{self.node}{operator}: {'stays float' if self.kind == 'float' else self.kind}"
 
     def presentation(self) -> Presentation:
-        """Return the reason, and the operands with their types."""
+        """Return the reason, and the operands with their parameters."""
         operands = [*((o, "input") for o in self.inputs or ()), *((o, "output") for o in self.outputs or ())]
-        rows = tuple(
-            (o.tensor, f"{side} {o.index}", "float" if o.params is None else o.params.qtype.name)
-            for o, side in operands
+        rows = []
+        for one, side in operands:
+            seen = one.observed
+            values = "" if seen is None else _range_text((seen.minimum, seen.maximum)) + _clipped_text(seen)
+            converted = ", converted for this node" if one.converted else ""
+            rows.append((one.tensor, f"{side} {one.index}", _params_text(one.params) + converted, values))
+        told = (("why", self.reason), ("written as", self.implementation))
+        facts = [fact for fact in told if fact[1]]
+        if self.inputs is None:
+            facts.append(("more", "--model adds its operator, inputs and outputs"))
+        return Presentation(
+            tuple(facts), (Table(("tensor", "operand", "parameters", "observed"), tuple(rows), left=4),)
         )
-        facts = [("operator", self.operator or "")] if self.operator else []
-        facts += [("why", self.reason)] if self.reason else []
-        return Presentation(tuple(facts), (Table(("tensor", "operand", "type"), rows),) if rows else ())
 
 
 Explanation: TypeAlias = TensorExplanation | NodeExplanation
 """Of a tensor, or of a node."""
+
+
+def _range_text(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.6g} .. {ends[1]:.6g}"
+
+
+def _clipped_text(observed: Observed) -> str:
+    return "" if observed.clipped is None else f"; {100 * observed.clipped:.4g} % of the values are clipped"
+
+
+def _params_text(params: QuantParams | None) -> str:
+    """Return type, scale, zero point, and the values that they cover."""
+    if params is None:
+        return "float"
+    scale, zero_point = float(params.scale[0]), int(params.zero_point[0])
+    covers, several = "", f" and {len(params.scale) - 1} more along axis {params.axis}"
+    if len(params.scale) == 1:
+        ends = (params.qtype.low - zero_point) * scale, (params.qtype.high - zero_point) * scale
+        covers, several = f", covers {_range_text(ends)}", ""
+    return f"{params.qtype.name}, scale {scale:.6g}{several}, zero_point {zero_point}{covers}"
 
 
 @checks_arguments

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import DataError, ModelError, PlanError
-from ....profiles.base.findings import Finding, gravest_first, listed
+from ....profiles.base.findings import Finding, gravest_first
 from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
 from ....profiles.base.tool import Progress
@@ -127,7 +127,7 @@ class LayerReport(Presented):
             for layer in self.layers
         )
         facts = (("samples", str(self.samples)), ("not in the quantized model", str(len(self.missing))))
-        return Presentation((*facts, *listed(self.findings)), (Table(header, rows, left=4),))
+        return Presentation(facts, (Table(header, rows, left=4),), self.findings)
 
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
         """Return the `count` layers of lowest effective SQNR, lowest first; equals in graph order."""

@@ -313,7 +313,8 @@ def _gates(results: Results) -> Iterator[GateResult]:
 
 def _limits(limits: Any, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
     """Yield the given limits of a `Gate` or a `DriftLimits`, each with where it is not kept."""
-    for name, option in options_of(type(limits)).items():
+    kind: type = type(limits)
+    for name, option in options_of(kind).items():
         limit = getattr(limits, name)
         if limit is not None:
             missed = [failure for failure in failures if failure.demand == name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .....cli.console import document, echo, progress, table
+from .....cli.console import document, echo, progress, result_text
 from .....cli.options import (
     DATA,
     EXISTING,
@@ -105,21 +105,7 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
     if as_json:
         echo(document("verification", 1, result, passed=result.passed, complete=result.complete))
     else:
-        echo(f"{result.headline()}\n")
-        rows = []
-        for check in result.checks:
-            if check.result in ("same", "kept"):
-                figure = check.found
-            elif not check.found:
-                said = f"{check.card} on the card" if check.card else ""
-                figure = ": ".join(filter(None, (said, check.reason)))
-            else:
-                reason = f": {check.reason}" if check.reason else ""
-                said = f"{check.card} on the card, " if check.card else ""
-                figure = f"{said}{check.found} here{reason}"
-            rows.append((check.result, check.of, figure))
-        for line in table(rows, left=range(3)):
-            echo(line)
+        echo(result_text(result))
         verified = "verified" + ("" if result.complete else ", as far as it was checked")
         if passed:
             echo(f"\ncard       {verified}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .....cli.console import REPORTER, document, echo, finding_lines, save_report, table
+from .....cli.console import REPORTER, document, echo, result_text, save_report
 from .....cli.options import (
     EXISTING,
     MODEL,
@@ -21,12 +20,11 @@ from .....cli.options import (
     report_option,
     take_recipe,
 )
-from .....profiles.base.findings import Severity, of_severity
 from ....targets.config import QuantConfig
 from ..limits import DriftLimits
 
 if TYPE_CHECKING:
-    from ..drift import DriftReport
+    pass
 
 
 @click.command("diff", cls=GroupedCommand)
@@ -74,64 +72,6 @@ def command(
         worst_tensors = replace(result.drift, tensors=tuple(result.worst(worst)))
         echo(document("drift", 1, replace(result, drift=worst_tensors), passed=result.passed))
     else:
-        echo(drift_text(result, worst or 10))
+        echo(result_text(result, rows=worst or 10))
     if not result.passed:
         raise click.exceptions.Exit(1)
-
-
-def drift_text(report: DriftReport, worst: int) -> str:
-    """Return the report for people: notes, a table of the N worst tensors, and the gates."""
-    drift, tensors = report.drift, report.worst(worst)
-    lines = [
-        f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
-        f"{report.old_samples}, calibrator {report.calibrator}",
-        *(one.line for one in of_severity(report.findings, Severity.WARNING, Severity.NOTE)),
-    ]
-
-    # the table; without the baseline where it is 0 for all
-    has_baseline = any(tensor.baseline_clipping for tensor in drift.tensors)
-    failing = {failure.where for failure in report.failures}
-    rows = [
-        [
-            *("tensor", "OLD", "NEW", "range growth", "clipping rate"),
-            *(["baseline clipping"] if has_baseline else []),
-            *("JS distance", ""),
-        ]
-    ]
-    for tensor in tensors:
-        growth = tensor.range_growth
-        rows.append(
-            [
-                tensor.tensor,
-                f"{tensor.old_minimum:.4g} .. {tensor.old_maximum:.4g}",
-                f"{tensor.new_minimum:.4g} .. {tensor.new_maximum:.4g}",
-                f"{growth:.3f}" if growth < 1e6 else f"{growth:.3g}",
-                _share_text(tensor.clipping_rate),
-                *([_share_text(tensor.baseline_clipping)] if has_baseline else []),
-                _share_text(tensor.js_distance),
-                "!" if tensor.tensor in failing else "",
-            ]
-        )
-    lines += ["", *table(rows, left=(0, len(rows[0]) - 1))]
-    if len(tensors) < len(drift.tensors):
-        lines.append(f"... and {len(drift.tensors) - len(tensors)} that drifted less")
-    if left_out := report.left_out:
-        most = max(left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
-        largest = f"largest JS distance {_share_text(most.js_distance)} ('{most.tensor}')"
-        lines.append(f"{len(left_out)} tensors that no plan of {report.model} needs are left out; {largest}")
-
-    # a line for each limit that is not met, or not proven
-    if report.gated:
-        lines += ["", *([] if report.failures else ["gate       passed"])]
-    alarms = of_severity(report.findings, Severity.ALARM)
-    lines += finding_lines(alarms)
-    return "\n".join(lines)
-
-
-def _share_text(value: float | None) -> str:
-    """Return a number of some digits; "0" is exact, "-" could not be measured."""
-    if value is None:
-        return "-"
-    if value == 0.0:
-        return "0"
-    return f"{value:.4f}" if 0.0001 <= value < 1e4 else f"{value:.2g}"

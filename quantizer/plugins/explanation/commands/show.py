@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from .....cli.console import document, echo, print_table, ramp_of_terminal
+from .....cli.console import document, echo, result_text
 from .....cli.options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
 from .....profiles.base.errors import ConfigError, nearest
-from .....profiles.records.drawing import shape_text, small_histogram
 
 if TYPE_CHECKING:
-    from .....profiles.records.profile import Profile
     from ....plan.plan import QuantPlan
 
 
@@ -76,11 +74,13 @@ def command(
         return
     if model is not None or profile is not None or as_json:
         raise click.UsageError("--model, --profile and --json explain one name of a plan: give its NAME")
+    chosen: Profile | QuantPlan
     if isinstance(shown, Profile):
-        print_profile(replace(shown, tensors=matching(shown.tensors, names, file)))
+        chosen = replace(shown, tensors=matching(shown.tensors, names, file))
     else:
-        plan = replace(shown, tensors=matching(shown.tensors, names, file))
-        print_plan(plan, with_nodes=not names)
+        nodes = {} if names else shown.nodes
+        chosen = replace(shown, nodes=nodes, tensors=matching(shown.tensors, names, file))
+    echo(result_text(chosen, title=f"{file}: {len(chosen.tensors)} tensors" if names else None))
 
 
 def is_glob(name: str, plan: QuantPlan) -> bool:
@@ -90,10 +90,9 @@ def is_glob(name: str, plan: QuantPlan) -> bool:
 
 def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *, as_json: bool) -> None:
     from ..explanation import explain
-    from ..text import explanation_text
 
     explanation = explain(file, name, model, profile)
-    echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
+    echo(document("explanation", 1, explanation) if as_json else result_text(explanation))
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
@@ -109,76 +108,3 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
             )
         matched |= names
     return {name: tensor for name, tensor in tensors.items() if name in matched}
-
-
-def print_profile(profile: Profile) -> None:
-    """Print a heading and a row for each tensor."""
-    from .....profiles.records.histogram import Histogram
-    from .....profiles.records.profile import describe, is_bound, source_of
-
-    tensors = f"{len(profile)} tensors"
-    if not is_bound(profile):
-        echo(f"ranges of {source_of(profile)}: {tensors}, by the names of the file")
-    elif profile.origin != "qprof":
-        echo(f"ranges of {source_of(profile)} for {describe(profile.model)}: {tensors}")
-    else:
-        by = f", by {profile.tool}" if profile.tool else ""
-        noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
-        noise += f", {len(profile.check_samples)} kept" if profile.check_samples else ""
-        echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
-    for finding in profile.data.findings:
-        echo(finding.line)
-    for name, output in profile.outputs.items():
-        echo(f"{output.sentence(name)}; {output.remedy(name)}")
-    has_non_finite = any(t.nan or t.inf for t in profile.values())
-    ramp = ramp_of_terminal()
-    headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros"]
-    headers += ["nan", "inf"] if has_non_finite else []
-    headers += ["histogram"]
-    rows = []
-    for name, tensor in profile.items():
-        counts_zeros = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not
-        row = [name, tensor.dtype, shape_text(tensor.shape), f"{tensor.minimum:.6g}", f"{tensor.maximum:.6g}"]
-        row.append(f"{100 * tensor.zeros / tensor.count:.1f}%" if counts_zeros else "-")
-        row += [str(tensor.nan), str(tensor.inf)] if has_non_finite else []
-        row.append(small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp))
-        rows.append(row)
-    numbers = ("minimum", "maximum", "zeros", "nan", "inf")
-    print_table(headers, rows, right=numbers)
-
-
-def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
-    """Print a heading, the nodes by kind with their reasons, and the parameters of each tensor."""
-    from .....profiles.records.profile import describe
-    from ....plan.plan import Kind
-
-    by = f", by {plan.tool}" if plan.tool else ""
-    config = plan.config
-    echo(f"plan for {describe(plan.model)}{by}")
-    echo(
-        f"target {config.target}, form {config.form}, schema {config.schema}, "
-        f"calibrator {config.calibrator}, activations {config.activation_type}, "
-        f"weights {config.weight_words}"
-    )
-    for finding in plan.findings:
-        echo(finding.line)
-    if with_nodes:
-        order = list(Kind)
-        nodes = sorted(plan.nodes.items(), key=lambda item: order.index(item[1].kind))
-        counts = ", ".join(f"{n} {k}" for k in order if (n := sum(node.kind is k for _, node in nodes)))
-        echo(f"\n{len(nodes)} nodes: {counts}")
-        rows = [[node.kind.value, name, node.reason] for name, node in nodes]
-        print_table(["kind", "node", "reason"], rows)
-    echo(f"\n{len(plan.tensors)} tensors")
-    rows = []
-    for name, params in plan.tensors.items():
-        several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
-        scale, zero_point = _span_text(params.scale.tolist()), _span_text(params.zero_point.tolist())
-        axis = "" if params.axis is None else str(params.axis)
-        rows.append([name, params.qtype.name, scale + several, zero_point, axis])
-    print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",))
-
-
-def _span_text(values: list[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import Profile
-from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.plan.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plugins.explanation.commands.show import command
@@ -31,20 +29,13 @@ def show(*arguments: str | Path) -> Result:
 
 def test_a_profile_is_a_table_in_graph_order() -> None:
     lines = show(PROFILE).output.splitlines()
-    assert lines[0] == (
-        "profile of small.onnx (structure 0123456789ab, weights fedcba987654), by qprof 0.2.0: "
-        "6 tensors, 2 samples"
-    )
-    assert " ".join(lines[1].split()) == "tensor dtype shape minimum maximum zeros nan inf histogram"
-    assert lines[2].split()[:8] == ["input", "float", "?x1x8x8", "-1", "2.5", "16.7%", "2", "1"]
-    assert [line.split()[0] for line in lines[2:]] == ["input", "conv:0", "7", "glow's", "none", "weighed"]
-
-
-def test_columns_of_nan_and_inf_are_there_only_when_there_are_any(tmp_path: Path) -> None:
-    profile = load_profile(PROFILE)
-    clean = replace(profile, tensors={"x": replace(profile["input"], nan=0, inf=0)})
-    save_profile(clean, tmp_path / "p.yaml")
-    assert "nan" not in show(tmp_path / "p.yaml").output
+    assert lines[0] == "small.onnx, 6 tensors, 2 samples"
+    header = next(at for at, line in enumerate(lines) if line.startswith("tensor"))
+    assert lines[header].split() == ["tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros"]
+    assert lines[header + 1].split()[0] == "input"
+    assert lines[header + 1].split()[-6:] == ["float", "?x1x8x8", "-1", "2.5", "16.7", "%"]
+    names = [line.split()[0] for line in lines[header + 1 : header + 7]]
+    assert names == ["input", "conv:0", "7", "glow's", "none", "weighed"]
 
 
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
@@ -55,20 +46,18 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 
 def test_a_glow_profile_is_shown_without_zeros() -> None:
     lines = show(GLOW).output.splitlines()
-    assert lines[0] == "ranges of Glow x.y: 2 tensors, by the names of the file"
-    assert lines[2].split()[:6] == ["conv:0", "float", "?", "-1.5", "2.25", "-"]
+    (line,) = [line for line in lines if line.startswith("conv:0")]
+    assert line.split()[-5:] == ["float", "?", "-1.5", "2.25", "-"]
+    assert "from       Glow x.y" in lines
 
 
 def test_a_plan_is_nodes_by_kind_with_reason_and_tensors_with_parameters() -> None:
     lines = [line.rstrip() for line in show(PLAN).output.splitlines()]
     assert "note: opset raised from 11 to 13" in lines
-    assert "3 nodes: 2 quantized, 1 float" in lines
-    assert 'float      sum    no rule for Einsum: it has "many" forms' in lines
-    assert lines.index("quantized  add") < lines.index(
-        'float      sum    no rule for Einsum: it has "many" forms'
-    )
-    assert lines[-3].split() == ["x", "uint8", "0.0123", "128"]
-    assert lines[-2].split() == ["w", "int8", "0.1", "..", "0.25", "(2)", "0", "0"]
+    assert 'sum    float      no rule for Einsum: it has "many" forms' in lines
+    assert "add    quantized" in lines
+    assert "x       uint8      0.0123          128" in lines
+    assert "w       int8 (2)   0.1 .. 0.25     0              0" in lines
 
 
 @pytest.mark.parametrize(
@@ -76,7 +65,8 @@ def test_a_plan_is_nodes_by_kind_with_reason_and_tensors_with_parameters() -> No
     [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 6)],
 )
 def test_tensors_are_chosen_by_glob(globs: list[str], expected: list[str] | int) -> None:
-    names = [line.split()[0] for line in show(PROFILE, *globs).output.splitlines()[2:]]
+    lines = show(PROFILE, *globs).output.partition("\ntensor ")[2].partition("\n\n")[0].splitlines()
+    names = [line.split()[0] for line in lines[1:]]
     assert (len(names) if isinstance(expected, int) else names) == expected
 
 
