@@ -46,7 +46,7 @@ class Reading:
         axis = classes.axis_in(shape)
         if axis is None or classes.is_answer:
             return axis
-        return axis if self.names is not None and self.names.stated(shape[axis]) else None
+        return axis if self.names is not None and self.names.of(shape[axis]) else None
 
     def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
         """Return the names of some of `count` classes, if known; for tokens, their text."""
@@ -75,7 +75,6 @@ class Excerpt:
     frame: Box | None = None  # the part of the input that the picture shows, as x0, y0, x1, y1 in its pixels
     text: str = ""  # of that input: a text, the fields of a row, strings, or the first of its numbers
     found: tuple[Found, ...] = ()  # objects in the picture, the surest first; () for a model that finds none
-    answer_pictures: tuple[str, ...] = ()  # those that both models answer, PNG in base64: masks, or pictures
     original: Original | None = None  # what the row was made of, where its picture is still to be read
 
     @property
@@ -116,7 +115,6 @@ def excerpt_of(
         distances = np.nan_to_num(np.abs(floats - quantized), nan=math.inf, posinf=math.inf)
     rows = batch_size(sample.arrays, of_batches(specs))
     row, answers, changes, share, truth = 0, ("", ""), 0, "", ""
-    pictures: tuple[str, ...] = ()
     axis = reading.class_axis(classes, floats.shape)
     if distances.size:
         if axis is not None:
@@ -129,8 +127,6 @@ def excerpt_of(
         place = np.unravel_index(int(np.argmax(distances)), distances.shape)
         if place and rows is not None and rows == distances.shape[0]:
             row = int(place[0])
-        if floats.ndim == 4 and row < len(floats):  # of pictures, with channels
-            pictures = _answer_pictures(floats[row], quantized[row], None if axis is None else axis - 1)
         if place and axis is not None:
             along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
             at_place = tuple(0 if at == axis else index for at, index in enumerate(place))
@@ -155,30 +151,10 @@ def excerpt_of(
         *answers,
         answered=answers != ("", "") and axis is not None,
         changed=changes > 0,
-        share="" if pictures and not changes else share,
+        share=share,
         truth=truth,
-        answer_pictures=pictures,
         **_input_excerpt(sample, row, rows, reading),
     )
-
-
-MIN_ANSWER_SIDE = 32
-"""Pixels of a side from which on an answer is shown as a picture."""
-
-
-def _answer_pictures(
-    floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64], axis: int | None
-) -> tuple[str, ...]:
-    """Return both models' answers to one row as pictures of one scale, or () if they are no pictures."""
-    pictures = []
-    for array in (floats, quantized):
-        picture = _picture_of(array if axis is None else np.argmax(array, axis).astype(np.float64))
-        if picture is None or min(picture.shape[:2]) < MIN_ANSWER_SIDE:
-            return ()
-        pictures.append(_made_smaller(picture))
-    low, high = float(pictures[0].min()), float(pictures[0].max())
-    scale = 255.0 / (high - low) if high > low else 0.0
-    return tuple(b64encode(png(_as_bytes((picture - low) * scale))).decode() for picture in pictures)
 
 
 FEWEST_OF_A_DIRECTION = 64

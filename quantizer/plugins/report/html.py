@@ -30,7 +30,7 @@ from .content import (
     TensorRecord,
     score_figure,
 )
-from .drawings import sparkline_path, sqnr_plot
+from .drawings import sparkline_path
 from .figures import DASH, MINUS, count_text, decibel_text, duration, number, percent_text, plural, visible
 
 SCRIPTS = ("page.js", "tensor.js", "graph.js")
@@ -115,7 +115,6 @@ def _environment() -> Environment:
         levels=LEVELS,
         minus=MINUS,
         node_kinds=NODE_KINDS,
-        sqnr_plot=sqnr_plot,
     )
     environment.filters.update(
         by_tensor=lambda records: {record.tensor: record.sqnr for record in records},

@@ -38,7 +38,7 @@ class WorstSamples:
     ) -> None:
         self._model, self._data, self._axes = model, data, axes
         self._specs = input_specs(model)
-        self._reading = Reading(ClassNames(model, data, names), token_decoder(data, folder_of(model)))
+        self._reading = Reading(ClassNames(model, names), token_decoder(data, folder_of(model)))
         self._objects: Metric | None = None  # finds the objects of a detector if no metric was asked for
         self._is_first = True
         self._excerpts: dict[str, Excerpt] = {}

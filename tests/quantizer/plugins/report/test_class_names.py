@@ -7,7 +7,6 @@ from pathlib import Path
 
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import set_title
 from qprof_onnx.quantizer.plugins.report.class_names import ClassNames
 
@@ -45,29 +44,5 @@ def test_the_config_of_hugging_face_beside_the_model_has_names(tmp_path: Path) -
     assert not ClassNames(model_in(tmp_path)).of(2)
 
 
-def test_a_file_beside_the_data_comes_before_the_metadata(tmp_path: Path) -> None:
-    (tmp_path / "classes.txt").write_text("left\nright\n")
-    model = model_in(tmp_path / "other", names="['cat', 'dog']")
-    assert ClassNames(model, str(tmp_path)).of(2) == {0: "left", 1: "right"}
-
-
-def test_labels_beside_the_model_are_names_and_numbers_are_none(tmp_path: Path) -> None:
-    (tmp_path / "labels.txt").write_text("on\noff\n")
-    assert ClassNames(model_in(tmp_path)).of(2) == {0: "on", 1: "off"}
-    (tmp_path / "labels.txt").write_text("1\n0\n")
-    assert not ClassNames(model_in(tmp_path)).of(2)
-
-
-def test_folders_of_pictures_are_the_classes_where_nothing_else_says(tmp_path: Path) -> None:
-    for name in ("90", "0", "180"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / "a.png").write_bytes(b"")
-    data = PreprocessedData(str(tmp_path / "data"), "imagenet")
-    assert ClassNames(model_in(tmp_path), data).of(3) == {0: "0", 1: "90", 2: "180"}
-    assert not ClassNames(model_in(tmp_path), data).stated(3)
-    named = model_in(tmp_path, character="up\nleft\ndown")
-    assert ClassNames(named, data).of(3) == {0: "up", 1: "left", 2: "down"}
-
-
 def test_the_truth_may_have_names(tmp_path: Path) -> None:
-    assert ClassNames(model_in(tmp_path), None, ("benign", "malignant")).of(2)[1] == "malignant"
+    assert ClassNames(model_in(tmp_path), ("benign", "malignant")).of(2)[1] == "malignant"

@@ -69,7 +69,7 @@ def test_a_class_has_its_name_and_the_truth_is_told() -> None:
     model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
     spec = InputSpec("x", np.dtype(np.float32), ("rows", 2))
     sample = Sample("a", {"x": np.zeros((2, 2), np.float32)})
-    reading = Reading(ClassNames(model, in_truth=("a", "b", "c")))
+    reading = Reading(ClassNames(model, ("a", "b", "c")))
     found = excerpt_of(sample, [spec], "y", (SCORES, CHANGED), CLASSES, reading=reading, true_classes=[1, 0])
     assert (found.float_answer, found.quantized_answer, found.truth) == ("a (0.6)", "b (0.6)", "a")
 
@@ -181,29 +181,6 @@ def test_an_evaluation_has_an_excerpt_of_each_of_its_worst_samples(tmp_path: Pat
     assert "excerpts" not in json.dumps(to_jsonable(found))
 
 
-def test_masks_of_both_models_are_pictures_of_one_scale() -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    floats = np.zeros((1, 1, 40, 60), np.float32)
-    floats[..., :30] = 0.8
-    quantized = floats / 2
-    array = np.zeros((1, 3, 40, 60), np.float32)
-    spec = InputSpec("x", array.dtype, array.shape)
-    found = excerpt_of(Sample("a", {"x": array}), [spec], "y", (floats, quantized), ClassAxis())
-    ends = []
-    for answer in found.answer_pictures:
-        with pillow.open(io.BytesIO(b64decode(answer))) as picture:
-            assert picture.size == (60, 40)
-            ends.append(picture.getextrema())
-    assert ends == [(0, 255), (0, 128)]
-
-
-def test_a_matrix_of_features_is_no_picture() -> None:
-    values = np.zeros((1, 64, 64), np.float32)
-    spec = InputSpec("x", values.dtype, values.shape)
-    found = excerpt_of(Sample("a", {"x": values}), [spec], "y", (values, values + 1), ClassAxis())
-    assert found.answer_pictures == ()
-
-
 def test_numbers_of_which_as_many_classes_have_names_are_an_answer() -> None:
     x = onnx_ir.Value(
         name="x", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT), shape=onnx_ir.Shape(["n", 2])
@@ -218,11 +195,3 @@ def test_numbers_of_which_as_many_classes_have_names_are_an_answer() -> None:
     assert [one.sample for one in worst.differences] == ["other", "same"]
     first = worst.excerpts[0]
     assert (first.float_answer, first.quantized_answer, first.changed) == ("b (0.9)", "a (0.9)", True)
-
-
-def test_objects_are_named_as_the_model_does_before_the_data(tmp_path) -> None:
-    (tmp_path / "classes.txt").write_text("b\n")
-    model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
-    assert ClassNames(model, str(tmp_path)).of_any == {0: "b"}
-    model.metadata_props["names"] = "['a', 'b', 'c']"
-    assert ClassNames(model, str(tmp_path)).of_any == {0: "a", 1: "b", 2: "c"}
