@@ -37,8 +37,6 @@ class CommandRun:
 
     arguments: tuple[str, ...] = ()  # words of the command line after the name of the command
     verbose: bool = False  # whether to print all that the command has to tell
-    # whether results are printed on stderr: a file of the command goes to stdout
-    results_to_stderr: bool = False
     told: list[Finding] = field(default_factory=list)  # findings of this run, each once, printed or not
     # those of them that are notes and are counted at the end
     unprinted: list[Finding] = field(default_factory=list)
@@ -63,9 +61,9 @@ class StdoutError(QprofError):
 
 
 def echo(text: str, *, nl: bool = True) -> None:
-    """Print a result on stdout, or on stderr if a file of the command goes to stdout."""
+    """Print a result on stdout."""
     try:
-        click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
+        click.echo(escaped(text, lines=True), nl=nl)
     except BrokenPipeError:
         raise
     except OSError as problem:

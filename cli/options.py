@@ -286,10 +286,8 @@ class FileCommand(Command):
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         paths += run.files_in_folder
         if paths:
-            from ..profiles.base.output_files import leads_to_stdout
             from ..quantizer.model.output_paths import FilesRead, check_outputs
 
-            run.results_to_stderr = any(leads_to_stdout(path) for path in paths)
             read = FilesRead(tuple(run.models_read), tuple(run.files_read), tuple(run.data_read))
             check_outputs(paths, read)
         return super().invoke(ctx)

@@ -2,52 +2,28 @@
 
 An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
 or foresee the name of, and renamed at the end. Several outputs of one command appear together
-(`replacing_together`). All other temporary folders are in TMPDIR (`temporary_folder`). A process locks its
-folders. So the next run in the same place can tell those that a killed process left, whose locks the system
-has taken away, and removes them (`remove_leftovers`).
+(`replacing_together`). All other temporary folders are in TMPDIR (`temporary_folder`).
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import platform
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 from .errors import ConfigError, QprofError, WritingError
 
-try:
-    import fcntl
-except ImportError:  # Windows, where leftovers stay
-    fcntl = None  # type: ignore[assignment]
-
-# Where the name of an output leads: to a file that is replaced, or a pipe or device that is written into.
-
-_DESCRIPTOR = re.compile(r"/proc/[0-9]+/(task/[0-9]+/)?fd/[0-9]+|/dev/fd/[0-9]+")
-MAX_LINKS = 40
-"""Links that systems follow before they call it a loop."""
+# Where the name of an output leads: to a file that is replaced.
 
 
-@dataclass(frozen=True)
-class Destination:
-    """The file behind all links, or a stream (pipe, device, descriptor), which is never replaced."""
-
-    file: Path
-    is_stream: bool
-
-
-def destination(path: str | os.PathLike[str]) -> Destination:
-    """Return the place that the name of an output leads to; a ConfigError if no file can be there."""
+def destination(path: str | os.PathLike[str]) -> Path:
+    """Return the file that an output's name leads to, links followed; a ConfigError if none can be there."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"output: is of type {type(path).__name__}; give a path")
     name = os.fspath(path)
@@ -70,25 +46,9 @@ def destination(path: str | os.PathLike[str]) -> Destination:
         raise ConfigError(f"{path}: {reason}; choose another output") from None
     if stat.S_ISDIR(mode):
         raise ConfigError(f"{path}: is a folder; name a file to write")
-    if not stat.S_ISREG(mode) or _descriptor(name) is not None:
-        return Destination(Path(name), is_stream=True)
-    return Destination(Path(os.path.realpath(name)), is_stream=False)
-
-
-def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
-    """Return whether an output is the standard output of this process."""
-    try:
-        return destination(path).is_stream and os.path.samestat(os.stat(path), os.fstat(1))
-    except OSError:
-        return False
-
-
-def _open_stream(target: Destination) -> BinaryIO:
-    """Open a file that is not regular for writing; a descriptor of this process continues at its position."""
-    name = _descriptor(os.fspath(target.file)) or ""
-    if name.startswith((f"/proc/{os.getpid()}/", "/dev/fd/")):
-        return os.fdopen(os.dup(int(Path(name).name)), "wb")
-    return open(target.file, "wb")
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path}: is no regular file; name a file to write")
+    return Path(os.path.realpath(name))
 
 
 def _system_message(problem: OSError) -> str:
@@ -96,19 +56,6 @@ def _system_message(problem: OSError) -> str:
     if problem.errno is not None:
         return os.strerror(problem.errno)
     return str(problem) or type(problem).__name__
-
-
-def _descriptor(name: str) -> str | None:
-    """Return the name of the open descriptor that a name leads to, as /dev/stdout does; None for a file."""
-    for _ in range(MAX_LINKS):
-        folder, last = os.path.split(name)
-        name = os.path.join(os.path.realpath(folder), last)
-        if _DESCRIPTOR.fullmatch(name):
-            return name
-        if not os.path.islink(name):
-            return None
-        name = os.path.join(os.path.dirname(name), os.readlink(name))
-    return None
 
 
 # Reading whole files.
@@ -153,7 +100,7 @@ class _Staged:
     """A file that is written in `folder` as `temporary` and then moved to its destination."""
 
     path: str | os.PathLike[str]
-    target: Destination
+    target: Path
     folder: Path
     temporary: Path
 
@@ -177,13 +124,10 @@ class FileBatch:
             self._staged = [staged for staged in self._staged if staged.folder != before]
             shutil.rmtree(before, ignore_errors=True)
         with writing(path):
-            place = None if target.is_stream else target.file.parent
-            if place is not None:
-                self._folders.enter_context(made_folder(place))
-                remove_leftovers(place)
-                _tidy(tempfile.gettempdir())
-            folder = _locked_folder(target, self._folders)
-        suffix = target.file.suffix
+            self._folders.enter_context(made_folder(target.parent))
+            own = tempfile.TemporaryDirectory(prefix=".qprof-", dir=target.parent, ignore_cleanup_errors=True)
+            folder = Path(self._folders.enter_context(own))
+        suffix = target.suffix
         name = "file" + (suffix if len(suffix) <= MAX_SUFFIX_CHARACTERS and suffix.isascii() else "")
         self._staged.append(_Staged(path, target, folder, folder / name))
         return folder / name
@@ -191,7 +135,7 @@ class FileBatch:
     def add_beside(self, temporary: Path, name: str) -> None:
         """Add a file beside a temporary one: its name is the same in the output's folder."""
         first = next(staged for staged in self._staged if staged.temporary == temporary)
-        target = Destination(first.target.file.with_name(name), is_stream=False)
+        target = first.target.with_name(name)
         self._staged.append(_Staged(first.path, target, first.folder, first.folder / name))
 
     def size(self, temporary: Path) -> int:
@@ -199,34 +143,22 @@ class FileBatch:
         folder = next(staged.folder for staged in self._staged if staged.temporary == temporary)
         return sum(s.temporary.stat().st_size for s in self._staged if s.folder == folder)
 
-    def is_stream(self, temporary: Path) -> bool:
-        """Return whether an output is no regular file, so that no other file can be beside it."""
-        return any(s.target.is_stream for s in self._staged if s.temporary == temporary)
-
     def superseded(self, path: Path) -> None:
         """Remove a file when all others are in their place, unless one of them is it."""
         self._superseded.append(path)
 
     def appear(self) -> None:
         """Put all files into their places; if one cannot be, all is as it was before."""
-        for staged in self._staged:
-            if staged.target.is_stream:
-                with (
-                    writing(staged.path),
-                    open(staged.temporary, "rb") as source,
-                    _open_stream(staged.target) as sink,
-                ):
-                    shutil.copyfileobj(source, sink)
-        files = [staged for staged in reversed(self._staged) if not staged.target.is_stream]
+        files = self._staged[::-1]
         with ExitStack() as undo:
             for number, staged in enumerate(files, 1):
                 with writing(staged.path):
                     _take_over_mode(staged)
                     if number < len(files):
                         undo.enter_context(_undone(staged))
-                    os.replace(staged.temporary, staged.target.file)
+                    os.replace(staged.temporary, staged.target)
         if self._superseded:
-            written = (staged.target.file for staged in files)
+            written = (staged.target for staged in files)
             kept = {os.path.realpath(path) for path in (*written, *self._kept())}
             for path in self._superseded:
                 if os.path.realpath(path) not in kept:
@@ -297,30 +229,11 @@ def made_folder(path: Path) -> Iterator[None]:
         raise
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the folders of killed runs of this user; locks of another system may not be known here."""
-    leftover = re.compile(rf"\.qprof-[0-9a-f]{{8}}-\w+(-{_system()})?|qprof-\w+-{_system()}")
-    with suppress(OSError):
-        for left in sorted(folder.glob("*qprof-*")):
-            if leftover.fullmatch(left.name):
-                with suppress(OSError):  # a process that runs has locked it, or it is somebody else's
-                    descriptor = _lock(left)
-                    shutil.rmtree(left, ignore_errors=True)
-                    os.close(descriptor)
-
-
-@cache
-def _tidy(folder: str) -> None:
-    """Remove the leftovers in a folder once in the life of this process."""
-    remove_leftovers(Path(folder))
-
-
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
-    _tidy(tempfile.gettempdir())
-    with ExitStack() as folders:
-        folder = _locked_folder(None, folders)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
         try:
             yield folder
         except QprofError as error:
@@ -328,54 +241,10 @@ def temporary_folder() -> Iterator[Path]:
             raise
 
 
-def _locked_folder(target: Destination | None, folders: ExitStack) -> Path:
-    """Make a temporary folder beside an output, else in TMPDIR; it is locked until `folders` remove it."""
-    prefix, suffix, parent = "qprof-", f"-{_system()}", Path(tempfile.gettempdir())
-    if target is not None and not target.is_stream:
-        name = hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]  # it may be very long
-        prefix, parent = f".qprof-{name}-", target.file.parent
-    while True:
-        folder = Path(tempfile.mkdtemp(suffix, prefix, parent))
-        try:
-            folders.callback(os.close, _lock(folder))
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another run took it for a leftover
-        except OSError:  # where nothing can be locked no run removes it
-            pass
-        if folder.exists():
-            folders.callback(shutil.rmtree, folder, ignore_errors=True)
-            return folder
-
-
-def _lock(folder: Path) -> int:
-    """Lock a folder of this user; return the descriptor, which releases it. OSError if it cannot be."""
-    if fcntl is None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-@cache
-def _system() -> str:
-    """Return a short name of the running system, within which locks are known."""
-    try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-    except OSError:
-        name = os.fsencode(platform.node())
-    return hashlib.sha256(name).hexdigest()[:8]
-
-
 def _take_over_mode(staged: _Staged) -> None:
     """Give a file mode and owner of the one that it replaces, once it is on the disk: power may fail."""
     with suppress(FileNotFoundError):
-        old = os.stat(staged.target.file)
+        old = os.stat(staged.target)
         with open(staged.temporary, "rb+") as file:
             os.fsync(file.fileno())
         own = os.stat(staged.temporary)
@@ -389,7 +258,7 @@ def _take_over_mode(staged: _Staged) -> None:
 def _undone(staged: _Staged) -> Iterator[None]:
     """Undo the rename of a file when the with block fails: the file before it comes back."""
     before = staged.temporary.with_name(f"{staged.temporary.name}.before"[-200:])
-    file = staged.target.file
+    file = staged.target
     existed = file.exists()
     if existed:
         try:

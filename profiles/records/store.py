@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from ..base.conversion import Decoders, Encoders, plain_value, read_record, read_value
 from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
-from ..base.output_files import destination, read_text, replacing_together, write_atomically
+from ..base.output_files import read_text, replacing_together, write_atomically
 from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
 from .check_samples import ADVICE as SAMPLES_ADVICE
@@ -58,13 +58,12 @@ def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write a profile and the file of its check samples, together."""
     with replacing_together() as batch:
         write_atomically(path, dumps(profile), batch)
-        if not destination(path).is_stream:
-            beside = samples_file(path)
-            check_samples_place(path)
-            if profile.held_samples:
-                write_atomically(beside, samples_content(profile.held_samples), batch)
-            elif not profile.check_samples and beside.is_file():
-                batch.superseded(beside)
+        beside = samples_file(path)
+        check_samples_place(path)
+        if profile.held_samples:
+            write_atomically(beside, samples_content(profile.held_samples), batch)
+        elif not profile.check_samples and beside.is_file():
+            batch.superseded(beside)
 
 
 def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tuple[Profile, str]:

@@ -25,7 +25,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
-from ...profiles.base.output_files import FileBatch, destination
+from ...profiles.base.output_files import FileBatch
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
@@ -189,15 +189,14 @@ def quantize_from_samples(
                     "them, or no limit"
                 )
 
-        # Files: profile and plan lie beside the model, unless it goes to a stream.
-        beside = None if destination(output).is_stream else output
+        # Files: profile and plan lie beside the model.
         profile_file: Path | None = None
-        if not is_given and config.reads_profile and beside is not None:
-            profile_file = beside.with_name(f"{beside.stem}.profile.yaml")
+        if not is_given and config.reads_profile and output is not None:
+            profile_file = output.with_name(f"{output.stem}.profile.yaml")
         if options.save_plan:
             plan_file: Path | None = Path(options.save_plan)
         else:
-            plan_file = None if is_given or beside is None else beside.with_name(f"{beside.stem}.plan.yaml")
+            plan_file = None if is_given or output is None else output.with_name(f"{output.stem}.plan.yaml")
         read = FilesRead((model,), (labels, profile), (data, holdout))
         check_outputs([output, plan_file, profile_file], read)
         if profile_file is not None:

@@ -52,17 +52,15 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         if output is None:
             continue
         target = destination(output)
-        if target.is_stream:
-            continue
-        folder = next(one for one in target.file.parents if one.exists())  # the others are made
+        folder = next(one for one in target.parents if one.exists())  # the others are made
         if not folder.is_dir():
             raise ConfigError(f"{output}: '{folder}' is a file, and no folder; choose another name")
         if reason := _refusal_to_write(folder):
             raise ConfigError(f"{output}: '{folder}' cannot be written to ({reason}); choose another folder")
-        if any(_is_same(target.file, other) for other in taken):
+        if any(_is_same(target, other) for other in taken):
             raise ConfigError(f"{output}: is another output of this command already; choose another name")
-        taken.append(target.file)
-        if what := _overwritten(target.file, read):
+        taken.append(target)
+        if what := _overwritten(target, read):
             raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import FileBatch, replacing_together, writing
 from ...profiles.base.seconds import clocked
 from ...profiles.runtime.external_weights import load_weights
@@ -72,15 +71,10 @@ def save_model(
     with writing(path, sum(tensor.nbytes for tensor in _constants(model))):
         if file_bytes is not None:
             temporary.write_bytes(file_bytes)
-        elif _one_file(model, external, batch.is_stream(temporary)):
+        elif _one_file(model, external):
             whole = model.clone() if has_external_data(model) else model
             load_weights(whole)
             temporary.write_bytes(_serialized(whole))
-        elif batch.is_stream(temporary):
-            raise ConfigError(
-                f"{path}: is no regular file, and a model with weights of 2 GiB and more needs a second file "
-                "beside it; name a file"
-            )
         else:
             batch.add_beside(temporary, _write_with_data(model, temporary, Path(os.path.realpath(path)).name))
     used = {os.path.realpath(data) for data in weight_files(model)}
@@ -92,7 +86,7 @@ def save_model(
 
 def written_bytes(model: ir.Model, external: bool = False) -> int:
     """Return how many bytes the files of a model have once it is saved; its weights are not read."""
-    bare, is_one = model.clone(), _one_file(model, external, False)
+    bare, is_one = model.clone(), _one_file(model, external)
     values = [value for graph in bare.graphs() for value in graph.initializers.values() if value.const_value]
     for graph in bare.graphs():
         graph.initializers.clear()
@@ -119,9 +113,9 @@ def _with_length(size: int) -> int:
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 
-def _one_file(model: ir.Model, external: bool, is_stream: bool) -> bool:
+def _one_file(model: ir.Model, external: bool) -> bool:
     total = sum(tensor.nbytes for tensor in _constants(model))
-    outside = (external or has_external_data(model)) and total >= MIN_EXTERNAL_MODEL_BYTES and not is_stream
+    outside = (external or has_external_data(model)) and total >= MIN_EXTERNAL_MODEL_BYTES
     return total < PROTOBUF_LIMIT and not outside
 
 

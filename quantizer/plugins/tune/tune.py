@@ -13,7 +13,7 @@ from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.json_values import NOT_IN_JSON, to_jsonable
-from ....profiles.base.output_files import destination, replacing_together, temporary_folder
+from ....profiles.base.output_files import replacing_together, temporary_folder
 from ....profiles.base.presentation import Presentation, Presented, Table, is_report
 from ....profiles.base.progress import asked_for, stages
 from ....profiles.base.tool import note, notes_once
@@ -342,7 +342,7 @@ def tune(
         (profile, config, how.labels, how.holdout_labels, recipe_file(how.preprocess)),
         (data, how.holdout_data, how.metric),
     )
-    beside = None if profile is not None or output is None or destination(output).is_stream else Path(output)
+    beside = None if profile is not None or output is None else Path(output)
     kept = {
         what: None if beside is None else beside.with_name(f"{beside.stem}.{what}.yaml")
         for what in ("profile", "plan")

@@ -11,7 +11,6 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.output_files import replacing_together
 from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.model.loading import load_model
@@ -112,13 +111,6 @@ def test_the_longest_name_has_room_for_weights(tmp_path: Path) -> None:
     path = tmp_path / ("\u00e9" * 125 + ".onnx")
     save_model(model(0), path)
     assert weights(path) == weights_of(0)
-
-
-def test_a_pipe_takes_no_model_that_needs_two_files(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match=r"pipe: is no regular file, and a model with weights of 2 GiB"):
-        save_model(model(0), tmp_path / "pipe")
-    assert names(tmp_path) == ["pipe"]
 
 
 @pytest.mark.parametrize("keep", [1000, 1 << 20], ids=["in files of their own", "in the model file"])
