@@ -229,10 +229,9 @@ def with_outputs(
 ) -> tuple[ir.Model, tuple[Observation, ...]]:
     """Return a copy of a model with the observed tensors as outputs, and the observations with `source`."""
     copy, observed = model.clone(), tuple(observed)
-    read = [observation for observation in observed if observation.same_as is None]
-    inner = {observation.name for observation in read if observation.scan_axes is not None}
+    inner = {observation.name for observation in observed if observation.scan_axes is not None}
     sources = expose_subgraph_tensors(copy, inner)
-    sources |= _expose(copy, [observation for observation in read if observation.scan_axes is None])
+    sources |= _expose(copy, [observation for observation in observed if observation.scan_axes is None])
     return copy, tuple(replace(o, source=sources.get(o.name)) for o in observed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -76,9 +76,8 @@ def profile_samples(
     """Return the profile of these samples, all of them; see `calibrate`."""
     # All samples run, several at a time, and the observers count.
     data, runs = DataId(), 0
-    observations = model.read_observations
-    outputs = [o.source for o in observations if o.source is not None]
-    sample_pass = SamplePass(model, session_for(model.graph, outputs), observations)
+    outputs = [o.source for o in model.observations if o.source is not None]
+    sample_pass = SamplePass(model, session_for(model.graph, outputs), model.observations)
     work = partial(_count_sample, sample_pass, model, smallest)
     # Unlike `enumerate`, `map` keeps no sample after it was yielded.
     numbered = map(lambda *pair: pair, count(), samples)
@@ -90,9 +89,8 @@ def profile_samples(
     if data.samples == 0:
         raise NoSamplesError(f"{samples.source}: there are no samples; give at least one")
 
-    statistics, names = sample_pass.statistics(), model.settings.names
-    wanted = (o for o in model.observations if not o.input_only and (names is None or o.name in names))
-    tensors, inputs = _tensors_and_inputs(model, statistics, wanted, samples)
+    statistics = sample_pass.statistics()
+    tensors, inputs = _tensors_and_inputs(model, statistics, samples)
     return Profile(
         model_id,
         data,
@@ -120,27 +118,20 @@ def _count_sample(
 
 
 def _tensors_and_inputs(
-    model: ProfilingModel,
-    statistics: Statistics,
-    observations: Iterable[Observation],
-    samples: Samples,
+    model: ProfilingModel, statistics: Statistics, samples: Samples
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
-    """Return the profiles of some tensors, and of all inputs; `samples` may name states."""
+    """Return the profiles of the tensors, and of all inputs; `samples` may name states."""
 
     def profile_of(observation: Observation) -> TensorProfile:
-        read = by_name[observation.same_as or observation.name]
-        profile = statistics.tensors.get(read.name)
+        profile = statistics.tensors.get(observation.name)
         if profile is None:  # no array came
-            profile = tensor_observer(read).profile()
-        channels = profile.channels
-        if observation.same_as is not None and channels is not None:
-            channels = None if observation.axis is None else replace(channels, axis=observation.axis)
-        if observation.same_as is None and observation.scan_axes is None:
+            profile = tensor_observer(observation).profile()
+        if observation.scan_axes is None:
             return profile
-        return replace(profile, shape=declared_shape(observation.shape), channels=channels)
+        return replace(profile, shape=declared_shape(observation.shape))
 
     by_name = {o.name: o for o in model.observations}
-    tensors = {o.name: profile_of(o) for o in observations}
+    tensors = {o.name: profile_of(o) for o in model.observations if not o.input_only}
     input_values = {value.name: value for value in model.model.graph.inputs}
     inputs = {}
     for spec in model.specs:

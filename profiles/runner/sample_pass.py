@@ -72,11 +72,6 @@ class ProfilingModel:
     observations: tuple[Observation, ...]
     specs: tuple[InputSpec, ...]
 
-    @property
-    def read_observations(self) -> tuple[Observation, ...]:
-        """The tensors that are read; the others have the same elements as one of these."""
-        return tuple(observation for observation in self.observations if observation.same_as is None)
-
     def runs_of(self, sample: Sample) -> Iterable[Sample]:
         """Return the parts of a sample that are run at a time: the whole, or each row of its batch."""
         return rows_of(sample, self.specs) if self.settings.by_row else (sample,)

@@ -15,7 +15,6 @@ from ....profiles.base.errors import ProfileError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.output_files import read_bytes
 from ....profiles.base.tool import note, notes_once
-from ....profiles.instrumentation.observations import observations
 from ....profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
 from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, ModelId, Profile, TensorProfile
@@ -24,6 +23,7 @@ from ...model.files import ModelLike
 from ...model.output_paths import FilesRead, check_outputs
 from ...noise.activation_ranges import clamp_range
 from ...numerics.calibrators import Range
+from ...operators.facts import Values
 from ...operators.graph import Graph, index
 from ...plan.documents import OWN
 from ...planning.needed_tensors import missing_tensors
@@ -218,9 +218,13 @@ def _derived_ranges(
     tensors: Tensors, wanted: Collection[str], model: ir.Model, graph: Graph
 ) -> dict[str, TensorProfile]:
     """Return records of wanted tensors that follow from others: moved values, clips, Concat."""
+    origins: dict[str, str] = {}  # of a tensor that holds the elements of another one
+    for node in graph.nodes:
+        if node.facts.values in (Values.SAME_ORDER, Values.PERMUTED):
+            origins[node.output] = origins.get(node.input(0), node.input(0))
     same_elements: dict[str, list[str]] = {}
-    for observation in observations(model):
-        same_elements.setdefault(observation.same_as or observation.name, []).append(observation.name)
+    for name, origin in origins.items():
+        same_elements.setdefault(origin, [origin]).append(name)
     added: dict[str, TensorProfile] = {}
     for group in same_elements.values():
         source = next((name for name in group if name in tensors), None)

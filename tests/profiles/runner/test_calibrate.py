@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.profiles.instrumentation.observations import Observation, observations
+from qprof_onnx.profiles.instrumentation.observations import observations
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
@@ -243,13 +243,6 @@ def test_blocked_feature_maps_are_read_as_they_are() -> None:
         assert reordered == {"c", "r", "d", "s", "u", "p"}
         session = session_module.session_for(graph, ["u"])
         assert [output.name for output in session.get_outputs()] == [graph.sources["u"]]
-
-
-def test_a_tensor_that_only_moves_elements_takes_its_sources_profile() -> None:
-    profile = calibrate(wide_net(), whole_numbers(), ID)
-    assert [o.same_as for o in observations(wide_net()) if o.name in "kf"] == ["u", "p"]
-    assert profile["k"].histogram == profile["u"].histogram
-    assert profile["k"].shape == (None, 14, 14, 64)
 
 
 def test_some_tensors_can_be_chosen() -> None:
@@ -605,29 +598,13 @@ def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None
             direct.add(array, profile[name].shape)
         assert profile[name] == direct.profile()
         assert profile[name].channels.axis == axis
-    assert {name for name in profile if profile[name].channels is not None} == {*AXES, "p"}
+    assert {name for name in profile if profile[name].channels is not None} == {*AXES}
 
 
 def test_channels_change_nothing_else() -> None:
     with_channels = calibrate(channel_net(), whole_numbers(), ID, RunSettings(channels=AXES))
     without = calibrate(channel_net(), whole_numbers(), ID)
     assert {name: replace(p, channels=None) for name, p in with_channels.items()} == without.tensors
-
-
-def with_sources(*chosen: Any, **named: Any) -> tuple[Observation, ...]:
-    """Return what is observed of `channel_net`, with the outputs that hold it."""
-    return with_outputs(channel_net(), observations(channel_net(), *chosen, **named))[1]
-
-
-def test_a_tensor_is_read_itself_where_its_channels_are_not_those_of_its_source() -> None:
-    observed = {o.name: o for o in with_sources(channels=AXES)}
-    assert {name: o.same_as for name, o in observed.items() if o.same_as is not None} == {
-        "f": "p",
-        "t": "r",
-    }
-    assert observed["h"].source == "h"
-    only = with_sources({"h", "t"}, {"h": -1})
-    assert [(o.name, o.source, o.same_as) for o in only] == [("t", None, "h"), ("h", "h", None)]
 
 
 def test_channels_of_unknown_number_are_passed_over() -> None:

@@ -121,8 +121,8 @@ def test_a_fixed_batch_of_1_is_fed_row_by_row() -> None:
 
 def test_there_are_no_more_observers_than_threads() -> None:
     with profiling_model(model(), RunSettings(channels=AXES)) as ready:
-        sources = [o.source for o in ready.read_observations if o.source is not None]
-        work = SamplePass(ready, session_for(ready.graph, sources), ready.read_observations)
+        sources = [o.source for o in ready.observations if o.source is not None]
+        work = SamplePass(ready, session_for(ready.graph, sources), ready.observations)
 
         def count(one: Sample) -> None:
             work.count(one)

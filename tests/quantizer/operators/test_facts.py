@@ -16,7 +16,7 @@ import onnx.defs
 import onnx_ir as ir
 import pytest
 from onnx import helper
-from qprof_onnx.profiles.instrumentation import input_facts, observations
+from qprof_onnx.profiles.instrumentation import input_facts
 from qprof_onnx.profiles.samples import samples
 from qprof_onnx.quantizer.operators import table
 from qprof_onnx.quantizer.operators.facts import KernelSizes, Operator, Steps, Values
@@ -123,11 +123,7 @@ def test_an_operator_without_an_entry_is_ordinary_and_one_of_another_domain_is_u
 
 def test_what_profiles_know_of_operators_agrees_with_the_table() -> None:
     """Profiles are below the table, and have small lists of their own."""
-    same_order = {name for (_, name), entry in OPERATORS.items() if entry.values is Values.SAME_ORDER}
-    elements = same_order | {n for (_, n), entry in OPERATORS.items() if entry.values is Values.PERMUTED}
     moving = {name for (_, name), entry in OPERATORS.items() if entry.moves_values}
-    assert set(observations._SAME_ORDER) <= same_order
-    assert set(observations._SAME_ELEMENTS) <= elements
     assert set(input_facts._MOVING) <= moving
     assert set(samples.PASSED_ON) <= moving
 
