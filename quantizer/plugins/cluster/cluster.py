@@ -7,12 +7,10 @@ process. The model goes to each worker once. Shards of a worker that is lost are
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -42,13 +40,7 @@ CONNECT_SECONDS = 10.0
 """Seconds to wait for a scheduler."""
 
 SHARDS_PER_WORKER = 4
-"""Tasks for each worker: few, because each has a cost to start; enough to share the work evenly."""
-
-IDLE_SECONDS = 30.0
-"""How long a worker keeps a model that no shard uses."""
-
-ATTEMPTS = 3
-"""How often all workers that had the model may be lost."""
+"""Tasks for each worker: few, because each loads the model; enough to share the work evenly."""
 
 
 def calibrate_sharded(
@@ -74,23 +66,10 @@ def calibrate_sharded(
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
     address = settings.scheduler
     with _quiet_logs(), _client(address) as client, _until_lost(address, client), _replicas_kept(client):
-        from distributed import CancelledError
-
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         if workers == 0:
             raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
-        for attempt in range(ATTEMPTS):
-            try:
-                text = _text_of_all(
-                    client, files, job, shards(total, workers), total=total, progress=progress
-                )
-                break
-            except CancelledError as error:  # all workers that held the model were lost
-                if attempt == ATTEMPTS - 1:
-                    raise ModelError(
-                        f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
-                        "they may have run out of memory: use workers with more memory"
-                    ) from error
+        text = _text_of_all(client, files, job, shards(total, workers), total=total, progress=progress)
     if not text:
         raise DataError(f"{source_name(source)}: there are no samples; give at least one")
     profile, places = loads_shard(text)
@@ -156,99 +135,36 @@ def merged_texts(a: str, b: str) -> str:
 # In a worker ------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _CachedModel:
-    """A profiling model of this process; `timer` closes it when it was idle for a while."""
-
-    key: object
-    model: ProfilingModel
-    stack: ExitStack
-    users: int = 0
-    timer: threading.Timer | None = None
-
-
-class ModelCache:
-    """The profiling models of this process; one that no shard uses is closed after a while."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._lock = threading.Lock()
-        self._models: list[_CachedModel] = []
-        atexit.register(self.close_idle)
-
-    @contextmanager
-    def use(
-        self, key: object, folder: Callable[[ExitStack], Path], settings: RunSettings
-    ) -> Iterator[ProfilingModel]:
-        """Yield the model of a key; load it from a folder, closed with the model, if need be."""
-        with self._lock:
-            cached = next((cached for cached in self._models if cached.key == key), None)
-            if cached is None:
-                self._close_idle()
-                with ExitStack() as stack:
-                    try:
-                        model = ir.load(folder(stack) / "model.onnx")
-                    except (OSError, DecodeError) as error:
-                        raise ModelError(
-                            f"a worker cannot read the model that it was sent: {error}; make room in its "
-                            "temporary folder"
-                        ) from error
-                    ready = stack.enter_context(profiling_model(model, settings))
-                    cached = _CachedModel(key, ready, stack.pop_all())
-                self._models.append(cached)
-            cached.users += 1
-            if cached.timer is not None:
-                cached.timer.cancel()
-                cached.timer = None
-        try:
-            yield cached.model
-        finally:
-            with self._lock:
-                cached.users -= 1
-                if not cached.users:
-                    cached.timer = threading.Timer(IDLE_SECONDS, self.close_idle)
-                    cached.timer.daemon = True
-                    cached.timer.start()
-
-    def close_idle(self) -> None:
-        """Close the models that no shard uses."""
-        with self._lock:
-            self._close_idle()
-
-    def _close_idle(self) -> None:
-        for idle in [cached for cached in self._models if not cached.users]:
-            if idle.timer is not None:
-                idle.timer.cancel()
-            self._models.remove(idle)
-            idle.stack.close()
-
-
-_models = ModelCache()
-
-
-def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: slice) -> str:
+def shard_of_files(files: Mapping[str, bytes], job: Job, shard: slice) -> str:
     """Return the text of a shard for a model whose files came over the network; "" if it has no samples."""
-
-    def unpacked(stack: ExitStack) -> Path:
-        folder = Path(stack.enter_context(temporary_folder()))
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        return folder
-
     settings = job.settings
-    with _models.use((key, job), unpacked, settings) as model:
-        samples = model_samples(
-            job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
-        ).part(shard.start, shard.stop, shard.step)
-        smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
+    with temporary_folder() as folder:
         try:
-            profile = profile_samples(model, samples, job.model_id, smallest=smallest)
-        except NoSamplesError:
-            return ""
-        places = smallest.places()
-        return dumps_shard(
-            profile, (replace(place, number=shard.start + place.number * shard.step) for place in places)
-        )
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+            loaded = ir.load(folder / "model.onnx")
+        except (OSError, DecodeError) as error:
+            raise ModelError(
+                f"a worker cannot read the model that it was sent: {error}; make room in its temporary folder"
+            ) from error
+        with profiling_model(loaded, settings) as model:
+            return _text_of_shard(model, job, shard)
+
+
+def _text_of_shard(model: ProfilingModel, job: Job, shard: slice) -> str:
+    settings = job.settings
+    samples = model_samples(
+        job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
+    ).part(shard.start, shard.stop, shard.step)
+    smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
+    try:
+        profile = profile_samples(model, samples, job.model_id, smallest=smallest)
+    except NoSamplesError:
+        return ""
+    places = smallest.places()
+    return dumps_shard(
+        profile, (replace(place, number=shard.start + place.number * shard.step) for place in places)
+    )
 
 
 # The client -----------------------------------------------------------------------------------------------
@@ -267,7 +183,7 @@ def _text_of_all(
     from distributed import as_completed as completed
 
     (sent,) = client.scatter([files], broadcast=True, hash=False)
-    tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
+    tasks = [client.submit(shard_of_files, sent, job, part, pure=False) for part in parts]
     if progress is not None:
         shard_of = dict(zip((task.key for task in tasks), parts, strict=True))
         done = 0
@@ -307,17 +223,19 @@ def _quiet_logs() -> Iterator[None]:
 
 @contextmanager
 def _until_lost(address: str, client: Any) -> Iterator[None]:
-    """Turn the exceptions of Dask for a scheduler that is gone into one error."""
+    """Turn the exceptions of Dask for a scheduler or all workers that are gone into one error."""
+    from distributed import CancelledError
+
     try:
         yield
     except QprofError:
         raise
     except Exception as error:  # Dask has many for this; the state of the connection tells
-        if not isinstance(error, OSError) and client.status == "running":
+        if not isinstance(error, OSError | CancelledError) and client.status == "running":
             raise
         raise ConfigError(
-            f"scheduler {address}: the connection was lost during the run; "
-            "start the scheduler and its workers again, then the run"
+            f"scheduler {address}: the connection was lost during the run, or all workers that had the model "
+            "(they may have run out of memory); start the scheduler and its workers again, then the run"
         ) from error
 
 
