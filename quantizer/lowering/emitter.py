@@ -43,12 +43,12 @@ Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
 
 
 @dataclass(frozen=True)
-class DynamicTensor:
-    """A tensor in uint8 with scale (float32) and zero point (uint8) computed at run time, both scalars."""
+class Factor:
+    """A quantized tensor that is multiplied, and its zero point: a scalar of the same type, None for 0."""
 
     quantized: ir.Value
-    scale: ir.Value
-    zero_point: ir.Value
+    zero_point: ir.Value | None
+    scale: ir.Value | None = None  # a scalar, if it is computed at run time
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Forms:
     dequantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
     folded: dict[QuantParams, ir.Value] = field(default_factory=dict)
     packed: dict[Hashable, ir.Value] = field(default_factory=dict)
-    dynamic: DynamicTensor | None = None
+    dynamic: Factor | None = None
 
 
 class Emitter:
@@ -255,7 +255,7 @@ class Emitter:
             forms.packed[key] = emitter._computed(f"{self.name(value)}_{suffix}", shape, dtype, compute)
         return forms.packed[key]
 
-    def dynamic(self, value: ir.Value, before: ir.Node | None) -> DynamicTensor:
+    def dynamic(self, value: ir.Value, before: ir.Node | None) -> Factor:
         """Return a tensor quantized to uint8 with parameters computed from its values at run time."""
         emitter, place = self._home(value, before)
         forms = emitter._forms_of(value)
@@ -401,7 +401,7 @@ class Emitter:
             self.constant(f"{name}_zero_point", zero_point),
         )
 
-    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> DynamicTensor:
+    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Factor:
         """Add the nodes that quantize a float tensor with parameters computed from its values."""
         scalar = ir.Shape(())
         outputs = (
@@ -415,7 +415,8 @@ class Emitter:
         if before is not None:
             self._owners.append((node, name_of(before)))
         self._insert([node], before)
-        return DynamicTensor(*outputs)
+        quantized, scale, zero_point = outputs
+        return Factor(quantized, zero_point, scale)
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
         unique = self._free(name)

@@ -18,7 +18,6 @@ conversions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +27,10 @@ from ..model.graph import constant_of
 from ..numerics.affine import INT32, QuantParams
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
-from .emitter import Emitter, become, new_value
+from .emitter import Emitter, Factor, become, new_value
 from .writers import Task
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A quantized tensor that is multiplied, and its zero point: a scalar of the same type, None for 0."""
-
-    quantized: ir.Value
-    zero_point: ir.Value | None
 
 
 WriteSums = Callable[[Task, Factor, Factor, ir.Value | None], ir.Value]
@@ -85,7 +76,7 @@ def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
-    sums = write_sums(task, Factor(data.quantized, data.zero_point), factor(task, 1, weight), None)
+    sums = write_sums(task, data, factor(task, 1, weight), None)
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
     weight_scale = emitter.constant(f"{name}_weight_scale", beside_result(task, weight.scale_array))
     multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)

@@ -124,7 +124,7 @@ def fold_constants(model: ir.Model) -> int:
                     )
                     value.const_value, value.type = WidenedTensor(bits), ir.TensorType(ir.DataType.FLOAT)
                 if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
-                    value.meta[FOLDED] = Folded(folded_node, index, value.const_value)
+                    value.meta[FOLDED] = folded_node, index, value.const_value
             folded += 1
     return folded
 
@@ -143,9 +143,9 @@ def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> b
     """Have the readers of a node read an equal node's result in another subgraph, if there is one."""
     there: dict[int, ir.Value] = {}
     for value in graph.initializers.values():
-        folded = _folded(value)
-        if folded is not None and folded.tensor is value.const_value and folded.node.computes_as(wanted):
-            there[folded.index] = value
+        made_by, index, tensor = _folded(value)
+        if made_by is not None and tensor is value.const_value and made_by.computes_as(wanted):
+            there[index] = value
     read = [index for index, value in enumerate(node.outputs) if value.uses()]
     if not there.keys() >= set(read):
         return False
@@ -383,7 +383,7 @@ def _type_of(array: Array) -> onnx.TypeProto:
 # Large constants that a written model computes as the original does ----------------------------------------
 
 FOLDED = "qprof.folded"
-"""Key in `Value.meta` of a folded constant: what it was computed by (`Folded`)."""
+"""Key in `Value.meta` of a folded constant: its `FoldedNode`, which output it is, and what came of it."""
 
 LARGE = 4 << 10
 """Bytes from which on a folded constant is computed again in a written model: less is not worth the nodes."""
@@ -408,15 +408,6 @@ class FoldedNode:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Folded:
-    """The computation behind a constant."""
-
-    node: FoldedNode  # the node
-    index: int  # which of its outputs the constant is
-    tensor: ir.TensorProtocol  # what came of it; a constant that was changed since has another one
-
-
 def unfold_constants(model: ir.Model) -> None:
     """Put back, in place, the nodes of large constants that take more bytes than their inputs.
 
@@ -430,17 +421,17 @@ def unfold_constants(model: ir.Model) -> None:
     def written(value: ir.Value | None) -> ir.Value | None:
         if value is None:
             return None
-        folded = _folded(value)
-        return constants[id(value)] if folded is None else nodes[id(folded.node)].outputs[folded.index]
+        made_by, index, _ = _folded(value)
+        return constants[id(value)] if made_by is None else nodes[id(made_by)].outputs[index]
 
     for name, value in list(graph.initializers.items()):
-        folded = _folded(value)
-        if folded is None or folded.tensor is not value.const_value or value.is_graph_output():
+        last, index, tensor = _folded(value)
+        if last is None or tensor is None or tensor is not value.const_value or value.is_graph_output():
             continue
         made_by, begin = _made_by(value)
         stored = {id(constant): _stored(constant, graph) for constant in begin}
         constants |= {key: own for key, own in stored.items() if own is not None}
-        if 2 * _bytes_of(c for c in begin if id(c) not in constants) > folded.tensor.nbytes:
+        if 2 * _bytes_of(c for c in begin if id(c) not in constants) > tensor.nbytes:
             continue
         if not all(_is_the_same(node.op_type, node.opset, opset) for node in made_by):
             continue
@@ -459,7 +450,7 @@ def unfold_constants(model: ir.Model) -> None:
                 for output, wanted in zip(new.outputs, node.outputs, strict=True):
                     output.name = free_name(wanted, names) if wanted else ""
                 nodes[id(node)] = new
-        result = nodes[id(folded.node)].outputs[folded.index]
+        result = nodes[id(last)].outputs[index]
         result.name, result.type, result.shape = name, value.type, value.shape
         names.add(name)
         value.replace_all_uses_with(result)
@@ -479,16 +470,17 @@ def _bytes_of(constants: Iterable[ir.Value]) -> int:
 
 def bytes_computed_from(value: ir.Value) -> int | None:
     """Return the bytes of the constants behind a large folded one; None for others, and if it was changed."""
-    folded = _folded(value)
-    if folded is None or folded.tensor is not value.const_value:
+    made_by, _, tensor = _folded(value)
+    if made_by is None or tensor is not value.const_value:
         return None
     _, begin = _made_by(value)
     return _bytes_of(begin)
 
 
-def _folded(value: ir.Value) -> Folded | None:
-    folded = value.meta.get(FOLDED)
-    return folded if isinstance(folded, Folded) else None
+def _folded(value: ir.Value) -> tuple[FoldedNode | None, int, ir.TensorProtocol | None]:
+    """Return what `FOLDED` has of a constant; no node of one that was not folded."""
+    folded: tuple[FoldedNode | None, int, ir.TensorProtocol | None] = value.meta.get(FOLDED, (None, 0, None))
+    return folded
 
 
 def _made_by(value: ir.Value) -> tuple[list[FoldedNode], list[ir.Value]]:
@@ -497,17 +489,17 @@ def _made_by(value: ir.Value) -> tuple[list[FoldedNode], list[ir.Value]]:
     begin: dict[int, ir.Value] = {}
     waiting = [value]
     while waiting:
-        folded = _folded(waiting[-1])
-        if folded is None:
+        made_by, _, _ = _folded(waiting[-1])
+        if made_by is None:
             value = waiting.pop()
             begin[id(value)] = value
             continue
-        left = [each for each in folded.node.inputs if each is not None and id(each) not in begin]
-        left = [each for each in left if (made := _folded(each)) is None or id(made.node) not in nodes]
+        left = [each for each in made_by.inputs if each is not None and id(each) not in begin]
+        left = [each for each in left if id(_folded(each)[0]) not in nodes]
         waiting += left
         if not left:
             waiting.pop()
-            nodes[id(folded.node)] = folded.node
+            nodes[id(made_by)] = made_by
     return list(nodes.values()), list(begin.values())
 
 

@@ -119,11 +119,11 @@ def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[No
         yield
     except ConformityError as error:
         reasons: dict[str, FloatReason] = {}
-        for breach in error.breaches:
-            nodes = planned_nodes(breach.node, lowered, planned.plan, planned.graph)
+        for breached, sentence in error.breaches:
+            nodes = planned_nodes(breached, lowered, planned.plan, planned.graph)
             if not nodes:
                 raise
-            because_of = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
+            because_of = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=sentence)
             reasons |= dict.fromkeys(nodes, because_of)
         raise UnfitNodesError(str(error), reasons) from error
     except ModelError as error:

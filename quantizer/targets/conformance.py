@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -16,12 +15,8 @@ from ..model.graph import name_of
 from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
 from .target import Target
 
-
-class Breach(NamedTuple):
-    """A refusal or a wrong result of a runtime: the node, "" for the model as a whole, and the sentence."""
-
-    node: str
-    sentence: str
+Breach = tuple[str, str]
+"""A refusal or a wrong result of a runtime: the node, "" for the model as a whole, and the sentence."""
 
 
 class ConformityError(ConfigError):
@@ -50,7 +45,7 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Findi
     breaches = tuple(breach for check in CHECKS for breach in check(model, target))
     if breaches:
         more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
-        first = "; ".join(breach.sentence for breach in breaches[:3])
+        first = "; ".join(sentence for _, sentence in breaches[:3])
         message = (
             f"{where}: does not suit target {target.name}: {first}{more}; change the "
             "settings, keep these nodes float, or choose another target"
@@ -60,7 +55,7 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Findi
 
 
 def _at(node: ir.Node, sentence: str) -> Breach:
-    return Breach(name_of(node), f"node '{name_of(node)}': {sentence}")
+    return name_of(node), f"node '{name_of(node)}': {sentence}"
 
 
 def _is_written(node: ir.Node) -> bool:
@@ -83,7 +78,7 @@ def _foreign_domains(model: ir.Model, target: Target) -> Iterator[Finding]:
 def _opset_is_read(model: ir.Model, target: Target) -> Iterator[Breach]:
     opset = model.opset_imports.get("", 0)
     if target.opsets is not None and not target.opsets[0] <= opset <= target.opsets[1]:
-        yield Breach(
+        yield (
             "",
             f"opset {opset}: {target.name} reads {target.opsets[0]} to {target.opsets[1]}; "
             "export the float model in one of these",

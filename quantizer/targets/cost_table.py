@@ -23,10 +23,11 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -197,14 +198,6 @@ class CostTable:
         return CostTable(self.conditions, self.kernels, guesses=True)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    format: int
-    conditions: Conditions
-    kernels: dict[str, tuple[Point, ...]]
-    held: tuple[str, ...] = ()
-    error: float = 0.0
-
-
 def table_text(table: CostTable) -> str:
     """Return a table as the text of its file."""
     conditions = json.dumps(msgspec.to_builtins(table.conditions))
@@ -226,15 +219,16 @@ def _short(number: float) -> float | int:
 def parse_table(text: str, where: str) -> CostTable:
     """Return the cost table of a text; raises ConfigError for another text."""
     try:
-        file = msgspec.json.decode(text, type=_File)
+        version = msgspec.json.decode(text, type=dict[str, Any]).get("format")
+        table = msgspec.json.decode(text, type=CostTable)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{where}: not a table of costs: {error}; {ADVICE}") from error
-    if file.format != FORMAT:
-        raise ConfigError(f"{where}: has format {file.format}, this version reads {FORMAT}; {ADVICE}")
-    for name, points in file.kernels.items():
+    if version != FORMAT:
+        raise ConfigError(f"{where}: has format {version}, this version reads {FORMAT}; {ADVICE}")
+    for name, points in table.kernels.items():
         if not points or len({len(point) for point in points}) != 1 or len(points[0]) < 2:
             raise ConfigError(f"{where}: kernel '{name}': its points have no common length; {ADVICE}")
-    return CostTable(file.conditions, file.kernels, file.held, file.error if file.held else 0.0)
+    return table if table.held else replace(table, error=0.0)
 
 
 def read_table(path: str | Path) -> CostTable:

@@ -102,11 +102,11 @@ def _refused_nodes(
 ) -> dict[str, FloatReason]:
     """Return the quantized nodes that the target refuses, and why; raise `error` if it refuses others."""
     reasons: dict[str, FloatReason] = {}
-    for breach in error.breaches:
-        nodes = planned_nodes(breach.node, lowered, plan, graph)
+    for breached, sentence in error.breaches:
+        nodes = planned_nodes(breached, lowered, plan, graph)
         if not nodes:
             raise error
-        reason = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
+        reason = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=sentence)
         reasons |= dict.fromkeys(nodes, reason)
     return reasons
 

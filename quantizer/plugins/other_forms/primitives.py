@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from ...lowering.emitter import DynamicTensor, Emitter, integer_type, new_value
+from ...lowering.emitter import Emitter, Factor, integer_type, new_value
 from ...lowering.lower import write
 from ...lowering.lowered import LoweredModel
 from ...lowering.pass_through import direct
@@ -61,7 +61,7 @@ class PrimitiveEmitter(Emitter):
     ) -> list[ir.Node]:
         return self._cast_nodes(quantized, name, output, params)
 
-    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> DynamicTensor:
+    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Factor:
         zero = self.constant("zero", np.zeros((), np.float32))
         highest = self.constant("code_count", np.array(UINT8.high, np.float32))
 
@@ -79,7 +79,7 @@ class PrimitiveEmitter(Emitter):
         zero_point = add("Round", [add("Clip", [start, zero, highest], "held", scalar)], "zero_point", scalar)
         steps = add("Round", [add("Div", [value, scale], "unscaled", value.shape)], "rounded", value.shape)
         moved = add("Add", [steps, zero_point], "moved", value.shape)
-        return DynamicTensor(add("Clip", [moved, zero, highest], "quantized", value.shape), scale, zero_point)
+        return Factor(add("Clip", [moved, zero, highest], "quantized", value.shape), zero_point, scale)
 
 
 def _integer(task: Task) -> bool:

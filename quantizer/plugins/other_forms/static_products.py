@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...lowering.emitter import become, new_value
-from ...lowering.products import Factor, WriteSums, as_float, beside_result, factor, product_scale
+from ...lowering.emitter import Factor, become, new_value
+from ...lowering.products import WriteSums, as_float, beside_result, factor, product_scale
 from ...lowering.writers import Task
 from ...model.graph import constant_of
 from ...numerics.affine import QuantParams

@@ -87,7 +87,7 @@ def test_a_node_that_the_target_refuses_stays_float(
     def check(model: object, target: object) -> list[Breach]:
         names = [node.name for node in model.graph if node.op_type == "DequantizeLinear"]  # type: ignore[attr-defined]
         of_v = [n for n in names if "v" in n]
-        return [Breach(name, f"node '{name}': too wide") for name in of_v]
+        return [(name, f"node '{name}': too wide") for name in of_v]
 
     monkeypatch.setattr(conformance, "CHECKS", (check,))
     assert "too wide" in _left_float(quantized(), ReasonCode.REFUSED_BY_TARGET)
