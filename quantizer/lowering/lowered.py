@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -64,10 +64,6 @@ class LoweredModel:
     file_bytes: bytes | None = None  # of its file, where these were loaded and run; None where they were not
 
 
-RecordedTensor: TypeAlias = tuple[str, tuple[float, ...], tuple[int, ...], int | None]
-"""A tensor of the file by name, scales, as many zero points, and their axis, None for one scale."""
-
-
 def with_record(lowered: LoweredModel) -> LoweredModel:
     """Return a model that was just lowered, its metadata completed in place by the record."""
     model, tensors = lowered.model, lowered.names.tensors
@@ -94,20 +90,6 @@ def with_record(lowered: LoweredModel) -> LoweredModel:
         record[tensor] = {"name": forms.stored, **numbers, **axis}
     write_metadata(model, {RECORD: record})
     return lowered
-
-
-def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
-    """Return a written model's record: prepared tensor -> its place; {} without one or if it is spoiled."""
-
-    def recorded_tensor(entry: Any) -> RecordedTensor:
-        return entry["name"], tuple(entry["scale"]), tuple(entry["zero_point"]), entry.get("axis")
-
-    return read_entries(model.metadata_props, RECORD, recorded_tensor)
-
-
-def read_padded_channels(model: ir.Model) -> dict[str, int]:
-    """Return the float model's channels of activations that are padded in a written one; {} if spoiled."""
-    return read_entries(model.metadata_props, PADDED, int)
 
 
 def write_equalization(model: ir.Model, scales: Mapping[str, EqualizationScales]) -> None:

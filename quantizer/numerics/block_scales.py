@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.extras import OptionalModule
-from .affine import QuantParams, QuantType, quantize
+from .affine import QuantParams, QuantType
 from .array_file import ArrayFile
 from .quantization_noise import decibels, weight_sqnr
 from .schemas import Schema, channel_params, choose_arrays, signed_type_of
@@ -67,10 +67,10 @@ def searched_block_params(
         raise PlanError(
             f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; give another"
         )
-    if _is_transposed_view(weight):
+    if is_transposed_view(weight):
         params, sqnr = searched_block_params(weight.T, 1 - axis, block, schema, qtype, level=level)
-        return _transposed_params(params, weight.T.shape), sqnr
-    array, shape = _as_columns(weight, axis)
+        return transposed_params(params, weight.T.shape), sqnr
+    array, shape = as_columns(weight, axis)
     if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
         qtype = signed_type_of(qtype)  # one type for all blocks
     grid = shape[0], -(-shape[1] // block), shape[2]
@@ -108,12 +108,12 @@ def channel_params_and_sqnr(
     return QuantParams(params.scale, params.zero_point, params.qtype, axis), sqnr
 
 
-def _is_transposed_view(weight: npt.NDArray[np.generic]) -> bool:
+def is_transposed_view(weight: npt.NDArray[np.generic]) -> bool:
     """Whether a matrix is the transposed view of one in memory, as the tied head of a mapped table is."""
     return weight.ndim == 2 and weight.flags.f_contiguous and not weight.flags.c_contiguous
 
 
-def _transposed_params(params: QuantParams, shape: tuple[int, ...]) -> QuantParams:
+def transposed_params(params: QuantParams, shape: tuple[int, ...]) -> QuantParams:
     """Return the parameters of the transposed matrix of one of a shape."""
     assert params.axis is not None
     grid = params.grid_shape(shape)
@@ -124,7 +124,8 @@ def _transposed_params(params: QuantParams, shape: tuple[int, ...]) -> QuantPara
     return QuantParams(scale, point, params.qtype, 1 - params.axis, params.block_size)
 
 
-def _as_columns(weight: npt.NDArray[np.floating], axis: int) -> tuple[Array, Shape]:
+def as_columns(weight: npt.NDArray[np.floating], axis: int) -> tuple[Array, Shape]:
+    """Return a weight in memory order, and its sizes before, of and after an axis."""
     before, after = weight.shape[:axis], weight.shape[axis + 1 :]
     shape = int(np.prod(before)), weight.shape[axis], int(np.prod(after))
     return np.ascontiguousarray(weight, np.float32), shape
@@ -180,48 +181,3 @@ def _summed(rows: Array) -> Array:
     for row in rows:
         total += row
     return total
-
-
-def packed_blocks(
-    weight: npt.NDArray[np.floating], params: QuantParams, pitch: int, level: int = 0
-) -> npt.NDArray[np.uint8]:
-    """Return the unsigned quantized values of a constant in blocks, those of 2 and 4 bits packed into bytes.
-
-    The result is [columns, pitch], the columns in the order of the other axes; `pitch` is the bytes of a
-    column, padded with 0. Signed values are moved by half of the range of their bits; the first of a byte is
-    in the low half. Raises DataError if the constant has NaN.
-    """
-    assert params.axis is not None
-    assert params.block_size is not None
-    if _is_transposed_view(weight):
-        return packed_blocks(weight.T, _transposed_params(params, weight.shape), pitch, level)
-    array, shape = _as_columns(weight, params.axis)
-    qtype, bits = params.qtype, params.qtype.packed_bits
-    offset = 1 << (bits - 1) if qtype.signed else 0
-    packed = np.zeros((shape[0] * shape[2], pitch), np.uint8)
-    if level < len(LEVELS) and bits != 2:
-        ends = int(qtype.low), int(qtype.high), offset, bits
-        numbers = params.scale, params.zero_point
-        if _blocks.pack(array, shape, params.block_size, *ends, *numbers, packed, pitch, level):
-            return packed
-    quantized = quantize(array, params).astype(np.int16) + offset
-    columns: npt.NDArray[np.uint8] = np.moveaxis(quantized.reshape(shape), 1, -1).astype(np.uint8)
-    columns = columns.reshape(packed.shape[0], -1)
-    columns = in_bytes(columns, bits, 0)
-    packed[:, : columns.shape[1]] = columns
-    return packed
-
-
-def in_bytes(values: npt.NDArray[np.uint8], bits: int, fill: int) -> npt.NDArray[np.uint8]:
-    """Return values of 2, 4 or 8 bits packed along the last axis: in a byte the first is in the lowest bits.
-
-    The last values share their byte with `fill`.
-    """
-    count = 8 // bits
-    missing = -values.shape[-1] % count
-    if missing:
-        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=fill)
-    packed = np.zeros((*values.shape[:-1], values.shape[-1] // count), np.uint8)
-    for place in range(count):
-        packed |= values[..., place::count] << np.uint8(bits * place)
-    return packed

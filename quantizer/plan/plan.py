@@ -24,7 +24,7 @@ from ...profiles.records.profile import Dim, ModelId
 from ..model.graph import name_of, output_name
 from ..numerics.affine import QuantParams
 from ..operators.functions import nodes_between
-from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
+from ..targets.config import QuantConfig
 from .reasons import FloatReason, ReasonCode, because, summary
 
 
@@ -271,24 +271,11 @@ SAME_DB = 200.0
 DESTROYED = 10.0
 """How many times its limit an output is off from which on it is beyond doubt worth nothing."""
 
-
-BLOCK_SCALE_BYTES = 4
-"""Of the scale of a block."""
-
 UNBLOCKED = 128
 """Elements of a block where the kernel of packed weights wants blocks, and a weight has a scale for each
 channel: the scale is repeated, and the kernel rounds the activations in blocks of this size. 1536 x 384 with
 128 rows, 8 bits, times float: 0.86 with 32, 0.74 with 64, 0.68 with 128, 0.59 with 256; the activations keep
 45, 45, 44 and 43 dB."""
-
-
-def unblocked_size(size: int) -> int:
-    """Return the block that takes fewest bytes, the last one filled up, `UNBLOCKED` at most."""
-    blocks = (UNBLOCKED >> halvings for halvings in range(UNBLOCKED.bit_length()))
-    return min(
-        (block for block in blocks if block >= FEWEST_IN_BLOCK),
-        key=lambda block: -(-size // block) * (block + BLOCK_SCALE_BYTES),
-    )
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Graph, Node
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import Implementation, Kind, NodePlan
+from ..plan.plan import Implementation, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.rewrites import SUB_PIXEL, rewrite_refusal
-from ..targets.target import FLOAT, QUANTIZED, Target, lut_implementation
+from ..targets.target import FLOAT, QUANTIZED, lut_implementation
 from .facts import PlanningFacts
 
 
@@ -379,16 +379,3 @@ def _returns_float(node: Node, spread: _Spread) -> bool:
     rule = following[0].rule if len(following) == 1 else None
     fused = rule is not None and (rule.unary or rule.constraint is Constraint.CLAMP)
     return not (fused and node.facts.kernel is KernelSizes.MATRIX and facts.target.folds == "arithmetic")
-
-
-def write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan], tensor: str) -> None:
-    """Write the float clip of a tensor as Max, in place, if the target requires it.
-
-    The runtime would remove a clip before the tensor is rounded to floating-point numbers of few bits.
-    """
-    maker = graph.producer(tensor)
-    while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
-        if target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
-            nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
-        moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
-        maker = graph.producer(maker.input(0)) if moves else None

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.conversion import read_fields, read_record
-from ...profiles.base.errors import ConfigError, MalformedError, QprofError, not_one_of, unknown_key
+from ...profiles.base.errors import ConfigError, MalformedError, not_one_of, unknown_key
 from ...profiles.base.extras import DISTRIBUTION
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_text
@@ -48,7 +48,6 @@ from .config import (
     WEIGHT_ONLY_TYPES,
     QuantConfig,
     config_from_mapping,
-    settings,
     settings_from_mapping,
     unread_settings,
 )
@@ -148,22 +147,6 @@ def load_recipe(
         beside = Path(name).parent if is_file and not (runtime or {}).get("costs") else Path()
         measured = read_table(beside / target.costs)
     return Recipe(config, target, measured, given=frozenset(given))
-
-
-def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> list[str]:
-    """Return the options of settings unlike their target's, but those of `overruled` (flags, or "name=")."""
-    try:
-        usual = load_recipe(config.target).config
-    except QprofError:
-        return []
-    words = [] if config.target == default_target() else ["--target", config.target]
-    for name, setting in settings().items():
-        value = getattr(config, name)
-        if name == "target" or value == getattr(usual, name) or value is None:
-            continue
-        if isinstance(value, tuple) or not {setting.flag, f"{name}="} & set(overruled):
-            words += setting.given(value)
-    return words
 
 
 @cache

@@ -28,10 +28,9 @@ from ....profiles.base.errors import PlanError
 from ...lowering.emitter import become, constant_shape
 from ...lowering.writers import Task
 from ...numerics.affine import QuantParams
-from ...numerics.block_scales import in_bytes, packed_blocks
 from ...operators.table import MICROSOFT, product_layout
-from ...plan.plan import unblocked_size
 from ...targets.config import FEWEST_IN_BLOCK
+from .packed_bytes import in_bytes, packed_blocks, unblocked_size
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

@@ -20,13 +20,14 @@ from ...numerics.affine import TYPES, QuantParams, QuantType
 from ...numerics.schemas import HEADROOM, SCHEMAS, choose_params
 from ...operators.conditions import attribute_value
 from ...operators.graph import Graph, Node
+from ...operators.table import Constraint
 from ...plan.formats import Format, Part
-from ...plan.plan import Kind, NodePlan, QuantPlan
+from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ...plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
-from ...planning.selection import shape_arithmetic, unfit_tensor, write_clips_as_max
-from ...targets.target import ProductLimits
+from ...planning.selection import shape_arithmetic, unfit_tensor
+from ...targets.target import ProductLimits, Target
 
 InputParams = dict[int, QuantParams]
 """Index of an input -> its parameters."""
@@ -61,11 +62,24 @@ def _with_float_products(
             tensor = graph.node(name).input(index)
             maker = graph.producer(tensor)
             is_float = maker is None or not nodes[maker.name].kind.reads_quantized
-            write_clips_as_max(graph, facts.target, nodes, tensor)
+            _write_clips_as_max(graph, facts.target, nodes, tensor)
             if not is_float or tensors.setdefault(tensor, read) != read:
                 own[index] = read
         nodes[name] = replace(nodes[name], inputs=own)
     return replace(plan, nodes=nodes, tensors=tensors)
+
+
+def _write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan], tensor: str) -> None:
+    """Write the float clip of a tensor as Max, in place, if the target requires it.
+
+    The runtime would remove a clip before the tensor is rounded to floating-point numbers of few bits.
+    """
+    maker = graph.producer(tensor)
+    while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
+        if target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
+            nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
+        moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
+        maker = graph.producer(maker.input(0)) if moves else None
 
 
 # What cannot be --------------------------------------------------------------------------------------------

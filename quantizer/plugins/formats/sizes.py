@@ -29,7 +29,7 @@ from ...numerics.affine import INT8
 from ...numerics.schemas import SCHEMAS
 from ...operators.graph import Graph, Node
 from ...operators.weight_layout import WeightLayout
-from ...plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
+from ...plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan
 from ...plan.reasons import ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
@@ -38,6 +38,7 @@ from ...planning.planner import decide
 from ...planning.stored_weights import Storage, table_storage, weight_storage, written_name
 from ...targets.config import size_in_bytes
 from ...targets.weight_formats import WeightFormat, formats_of
+from .packed_bytes import unblocked_size
 
 NODE_BYTES = 500
 """That a packed weight adds to the graph: names and shapes of what is read in its place, attributes."""

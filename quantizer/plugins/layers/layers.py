@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from ...evaluation.compare import Difference, Sums
 from ...evaluation.doubts import check_not_instrumented, doubts, other_graph, other_plan
 from ...evaluation.options import EvaluationOptions
 from ...evaluation.runtimes import open_session, run
-from ...lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
+from ...lowering.lowered import PADDED, RECORD, read_equalization
 from ...model.graph import name_of, output_name
 from ...model.saving import save_model
 from ...noise.activation_ranges import find_following_or_clip
@@ -44,10 +44,27 @@ from ...operators.functions import function_of_chain
 from ...operators.graph import Graph, index
 from ...operators.table import DEQUANTIZE, QUANTIZE, is_clip
 from ...plan.plan import NodePlan
-from ...plan.provenance import read_provenance
+from ...plan.provenance import read_entries, read_provenance
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...prepare.prepare import file_of, with_shapes
 from ...targets.machine import runs_here
+
+RecordedTensor: TypeAlias = tuple[str, tuple[float, ...], tuple[int, ...], int | None]
+"""A tensor of the file by name, scales, as many zero points, and their axis, None for one scale."""
+
+
+def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
+    """Return a written model's record: prepared tensor -> its place; {} without one or if it is spoiled."""
+
+    def recorded_tensor(entry: Any) -> RecordedTensor:
+        return entry["name"], tuple(entry["scale"]), tuple(entry["zero_point"]), entry.get("axis")
+
+    return read_entries(model.metadata_props, RECORD, recorded_tensor)
+
+
+def read_padded_channels(model: ir.Model) -> dict[str, int]:
+    """Return the float model's channels of activations that are padded in a written one; {} if spoiled."""
+    return read_entries(model.metadata_props, PADDED, int)
 
 
 @dataclass(frozen=True)

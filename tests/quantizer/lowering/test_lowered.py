@@ -7,8 +7,8 @@ import json
 import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.lowering.lowered import RECORD, LoweredModel, read_recorded_tensors
-from qprof_onnx.quantizer.plugins.layers.layers import matches
+from qprof_onnx.quantizer.lowering.lowered import RECORD, LoweredModel
+from qprof_onnx.quantizer.plugins.layers.layers import matches, read_recorded_tensors
 from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..networks import WIDE, Network, network

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
@@ -70,15 +69,6 @@ def test_no_processor_of_x86_is_told_anything_about_itself(
     assert result.exit_code == 0, result.output
     assert not any(word in result.output for word in ("this processor", "VNNI", "avx"))
     assert load_plan(plan).config.target == "onnxruntime-x86"
-
-
-def test_options_that_repeat_a_plan_name_a_target_that_is_not_the_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = qprof.quantize(DIGITS, mode="dynamic").plan.config
-    assert "--target" not in loading.options_of_config(config)
-    on(monkeypatch, ARM)
-    assert loading.options_of_config(config)[:2] == ["--target", "onnxruntime-x86"]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_plan_with_a_border_that_the_model_has_not_is_refused(profiled: Path, 
 
 
 def test_a_form_without_conversions_says_so(profiled: Path) -> None:
-    with pytest.raises(ConfigError, match="io uint8: form primitives has no conversions"):
+    with pytest.raises(ConfigError, match="io uint8: onnxruntime-x86 has none in form primitives"):
         quantize(MODEL, profiled, io="uint8", form="primitives")
 
 

@@ -217,8 +217,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     ("asked", "message"),
     [
         ({"fit_size": "10kB"}, r"in the smallest formats that \S+ takes the model has \d+\.\d kB"),
-        ({"min_output_sqnr": 20.0}, "either a size or a quality decides the formats of weights"),
-        ({"tolerance": 0.01}, r"fit_size 1MB, tolerance 0\.01: either a size or a tolerance"),
+        ({"min_output_sqnr": 20.0}, "fit_size 1MB and min_output_sqnr 20.0: each decides how far"),
+        ({"tolerance": 0.01}, r"fit_size 1MB and tolerance 0\.01: each decides how far"),
         ({"weight_type": "int4"}, "weight_type int4: fit_size 1MB chooses the format of each weight"),
         ({"mode": "static"}, "chooses formats of weights in mode weight-only; use --as mixed"),
     ],
