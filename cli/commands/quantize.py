@@ -218,9 +218,6 @@ def _lines_of_judged(
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         words = fix.options
-        if isinstance(names := fix.settings.get("keep_16bit"), tuple):  # of two lines of --set the last holds
-            every = {**fix.settings, "keep_16bit": (*result.plan.config.keep_16bit, *names)}
-            words = replace(fix, settings=every).options
         if size := fix.settings.get("fit_size") if MIXED in arguments else None:
             words = ("--max-size", str(size))
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])

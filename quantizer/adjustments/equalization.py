@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 
 import numpy as np
@@ -179,9 +178,8 @@ class EqualizationSearch:
         return kind is Kind.QUANTIZED or (kind is Kind.DYNAMIC and product_layout(node) is None)
 
     def _may_be_renamed(self, name: str) -> bool:
-        """Whether no setting refers to an activation by its name, and the name that it gets is free."""
-        is_in_settings = any(fnmatchcase(name, pattern) for pattern in self.config.keep_16bit)
-        return not is_in_settings and equalized_name(name) not in self.graph.values
+        """Whether the name that an activation gets is free."""
+        return equalized_name(name) not in self.graph.values
 
     def _is_free(self, name: str, axis: int, size: int) -> bool:
         """Whether constants can divide an activation, and the ranges of all tensors between are known."""

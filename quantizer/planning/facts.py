@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ from ..noise.output_limits import NoiseLimits, noise_limits
 from ..noise.propagation import NoiseGains, WeightErrors, measured_gains
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
-from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.functions import PointwiseChain, fused_function
@@ -269,14 +267,11 @@ class PlanningFacts:
         return self.on.unsaturated_params(name, layout, axes, axis, schema)
 
     @cached_property
-    def named_16bit(self) -> frozenset[str]:
-        """The activations that `keep_16bit` names: tensors, or all activations of nodes."""
-        return activations_named(self.graph, self.config.keep_16bit)
-
-    @cached_property
-    def precisions(self) -> Mapping[str, QuantType | FloatReason]:
-        """The type of every activation that has a range, or the reason why it stays float."""
-        return {name: self._precision(name) for name in self.activations.names}
+    def imprecise(self) -> FloatReasons:
+        """The activations that would lose more than `min_tensor_sqnr` allows, each with the reason."""
+        least = self.config.min_tensor_sqnr
+        names = self.activations.names if least > 0.0 else ()
+        return {name: reason for name in names if (reason := self._below(name, least)) is not None}
 
     @property
     def starts_everywhere(self) -> bool:
@@ -284,53 +279,16 @@ class PlanningFacts:
         everything_asked = not self.config.regards_time and not self.recipe.products_alone
         return self.target.start_everywhere or everything_asked
 
-    @property
-    def type_16bit(self) -> QuantType:
-        """The 16-bit type with the sign of the activation type."""
-        return TYPES["int16" if TYPES[self.config.activation_type].signed else "uint16"]
-
-    def _precision(self, name: str) -> QuantType | FloatReason:
-        config, own, wide = self.config, TYPES[self.config.activation_type], self.type_16bit
-        asked = name in self.named_16bit
-        if config.min_tensor_sqnr <= 0.0:
-            return wide if asked else own
-        types = [wide] if asked else [own, wide] if self._has_16bit_kernels(name) else [own]
-        sqnr = 0.0
-        for qtype in types:
-            chosen = self.activations.calibrated(name, qtype)
-            params = choose_params(chosen.low, chosen.high, SCHEMAS[config.schema], qtype)
-            sqnr = self.activations.noise(name, params).sqnr_db
-            if sqnr >= config.min_tensor_sqnr:
-                return qtype
+    def _below(self, name: str, least: float) -> FloatReason | None:
+        config, qtype = self.config, TYPES[self.config.activation_type]
+        chosen = self.activations.calibrated(name)
+        params = choose_params(chosen.low, chosen.high, SCHEMAS[config.schema], qtype)
+        sqnr = self.activations.noise(name, params).sqnr_db
+        if sqnr >= least:
+            return None
         return because(
-            ReasonCode.BELOW_SQNR_LIMIT,
-            tensor=name,
-            type=types[-1].name,
-            sqnr=sqnr,
-            limit=config.min_tensor_sqnr,
+            ReasonCode.BELOW_SQNR_LIMIT, tensor=name, type=qtype.name, sqnr=sqnr, limit=config.min_tensor_sqnr
         )
-
-    def _has_16bit_kernels(self, name: str) -> bool:
-        """Whether every quantized operator that makes or reads an activation has a kernel for 16 bits."""
-        if self.type_16bit.name not in self.target.activation_types:
-            return False
-        producer = self.graph.producer(name)
-        nodes = [*([] if producer is None else [producer]), *(node for node, _ in self.graph.consumers(name))]
-        op_types = [node.op_type for node in nodes if node.op_type in self.target.operators]
-        return bool(op_types) and all(map(self.target.has_16bit_kernel, op_types))
-
-    @cached_property
-    def in_16_bits(self) -> frozenset[str]:
-        """The activations with 16 bits because of a setting or their noise, not of the activation type."""
-        named = self.named_16bit.intersection(self.activations.names)
-        if self.config.min_tensor_sqnr <= 0.0:
-            return named
-        own = TYPES[self.config.activation_type]
-        return named | {n for n, p in self.precisions.items() if isinstance(p, QuantType) and p != own}
-
-    def range_of(self, name: str) -> Range:
-        """Return the calibrated range of an activation in the type that it has."""
-        return self.activations.calibrated(name, self.type_16bit if name in self.in_16_bits else None)
 
 
 def params_with_bias(
@@ -339,21 +297,6 @@ def params_with_bias(
     """Return `schemas.weight_for_bias` of a bias, and the `bias_params` to it."""
     raised = weight_for_bias(data, weight, bias, schema)
     return raised, bias_params(data, raised)
-
-
-def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]:
-    """Return the activations that `keep_16bit` names: tensors, or all activations of nodes."""
-    activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
-    named: set[str] = set()
-    for pattern in patterns:
-        tensors = {pattern} & activations or {n for n in activations if fnmatchcase(n, pattern)}
-        named |= tensors
-        if not tensors:
-            matched = match_nodes(graph, [pattern], "keep_16bit")
-            for node in graph.nodes:
-                if node.name in matched and node.rule is not None:
-                    named |= activations.intersection((*node.activations, *node.results))
-    return frozenset(named)
 
 
 def planning_facts(
@@ -415,8 +358,7 @@ def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
 
 
 def with_chains(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with the chains planned as one node; none has 16 bits inside."""
-    asked_16_bits = facts.named_16bit
+    """Return the facts with the chains planned as one node."""
     chains = [
         replace(chain, fused=_fused(chain, facts))
         for chain in find_chains(facts.graph)
@@ -424,14 +366,7 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
     ]
     nodes = {node for chain in chains for node in chain.nodes}
     chains += [chain for chain in _faster_fused(facts) if nodes.isdisjoint(chain.nodes)]
-    return replace(
-        facts,
-        chains={
-            chain.name: chain
-            for chain in chains
-            if not any(node.outputs[0].name in asked_16_bits for node in chain.nodes[:-1])
-        },
-    )
+    return replace(facts, chains={chain.name: chain for chain in chains})
 
 
 def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:

@@ -41,7 +41,8 @@ class Parameters:
 
     def touches_16_bits(self, node: Node, choice: Choice) -> bool:
         """Whether a quantized node reads or makes activations with more than 8 bits."""
-        return _touches_16_bits(node, choice, self.activations)
+        names = (*node.activations, *node.results) if choice.quantized else ()
+        return any(self.activations[name].qtype.bits > 8 for name in names if name in self.activations)
 
 
 def choose_parameters(
@@ -56,7 +57,7 @@ def choose_parameters(
     inputs: dict[str, InputParams] = {}
     for node in graph.nodes:
         name, choice = node.name, choices[node.name]
-        operands = _operand_params(facts, node, choice, activations)
+        operands = _operand_params(facts, node, choice)
         constants = {index: _stored(facts, params) for index, params in operands.items()}
         constants |= choice.weights or weights[name]
         inputs[name] = {}
@@ -86,17 +87,13 @@ def _activation_params(
     zero_point_0 = replace(
         SCHEMAS["symmetric" if qtype.signed else "symmetric-uint8"], power_of_two=own_schema.power_of_two
     )
-    # All of a group get 16 bits where one has them.
-    wide = {n for group in groups if not facts.in_16_bits.isdisjoint(group.members) for n in group.members}
     params: dict[str, QuantParams] = {}
     for group in groups:
-        node = group.fixed_by
-        if node is not None and wide.isdisjoint((*node.activations, *node.results)):
+        if group.fixed_by is not None:
             own = QuantParams((TANH_SCALE,), (0 if qtype.signed else 128,), qtype)
         else:
             schema = own_schema if symmetric.isdisjoint(group.members) else zero_point_0
-            group_type = qtype if wide.isdisjoint(group.members) else facts.type_16bit
-            own = choose_params(group.range.low, group.range.high, schema, group_type)
+            own = choose_params(group.range.low, group.range.high, schema, qtype)
             own = own if unsigned.isdisjoint(group.members) else unsigned_equivalent(own)
         params.update(dict.fromkeys(group.members, own))
     return {name: params[name] for name in facts.graph.values if name in params}
@@ -121,22 +118,18 @@ def _misread_joins(facts: PlanningFacts, choices: Mapping[str, Choice], want: st
     return found
 
 
-def _operand_params(
-    facts: PlanningFacts, node: Node, choice: Choice, activations: Mapping[str, QuantParams]
-) -> InputParams:
+def _operand_params(facts: PlanningFacts, node: Node, choice: Choice) -> InputParams:
     """Return the parameters of constants in the place of activations: of the type of those beside them."""
     if choice.kind is not Kind.QUANTIZED or node.rule is None:
         return {}
     params: InputParams = {}
-    schema, wide = SCHEMAS[facts.config.schema], _touches_16_bits(node, choice, activations)
-    qtype = facts.type_16bit if wide else TYPES[facts.config.activation_type]
+    schema, qtype = SCHEMAS[facts.config.schema], TYPES[facts.config.activation_type]
     for index in node.rule.activations(node):
         constant = node.constant(index)
         if constant is None:
             continue
-        if (
-            facts.target.implementations.get(node.op_type) == Implementation.SATURATING.value and not wide
-        ):  # slopes of PRelu
+        is_saturating = facts.target.implementations.get(node.op_type) == Implementation.SATURATING.value
+        if is_saturating and qtype.bits == 8:  # slopes of PRelu
             params[index] = slope_params(constant, qtype, power_of_two=schema.power_of_two)
             continue
         low, high = float(constant.min()), float(constant.max())
@@ -145,11 +138,6 @@ def _operand_params(
             low = min(saturated, float(constant[without_fillers(constant)].min()))
         params[index] = choose_params(low, high, schema, qtype)
     return params
-
-
-def _touches_16_bits(node: Node, choice: Choice, activations: Mapping[str, QuantParams]) -> bool:
-    names = (*node.activations, *node.results) if choice.quantized else ()
-    return any(activations[name].qtype.bits > 8 for name in names if name in activations)
 
 
 def _all_weight_params(

@@ -194,7 +194,7 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     costs, in_file, config = planned.cost_model, planned.file_costs, facts.config
     if costs is None or in_file is None or planned.known.timed or config.mode in DATA_FREE:
         return planned
-    if config.keep_16bit or TYPES[config.activation_type].bits == 16:
+    if TYPES[config.activation_type].bits == 16:
         return planned
     in_int8 = [name for name, entry in planned.plan.nodes.items() if entry.kind.counts_as_quantized]
     if not in_int8:

@@ -176,8 +176,7 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
         return reason
     may_return_float = FLOAT in target.operators.get(node.op_type, ()) and is_compute_bound(node, facts)
     quantized = node.activations if may_return_float else (*node.activations, *node.results)
-    precisions = (facts.precisions.get(name) for name in quantized)
-    return next((reason for reason in precisions if isinstance(reason, FloatReason)), None)
+    return next((facts.imprecise[name] for name in quantized if name in facts.imprecise), None)
 
 
 def shape_arithmetic(node: Node, graph: Graph) -> FloatReason | None:

@@ -15,14 +15,12 @@ from ..prepare.prepare import PreparedModel
 from ..targets.config import WEIGHT_ONLY_TYPES
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
-from .facts import activations_named
 
 
 def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
     """Raise ConfigError if settings name something that a model lacks, or do not fit it."""
     config = recipe.config
     match_nodes(prepared.graph, config.keep_float)
-    activations_named(prepared.graph, config.keep_16bit)
     kinds_in_settings(prepared.graph, config)
     for number_format in formats_of(config):
         number_format.check(prepared, recipe)

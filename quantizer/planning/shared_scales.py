@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..numerics.affine import TYPES
 from ..numerics.calibrators import Range
 from ..operators.graph import Node
 from ..operators.table import Constraint, is_clip
@@ -49,7 +50,7 @@ class _Groups:
     def of(self, name: str) -> ScaleGroup:
         """Return the group of a tensor; a new group has only this member."""
         if name not in self._group_of:
-            own = self._facts.range_of(name)
+            own = self._facts.activations.calibrated(name)
             group = self._group_of[name] = ScaleGroup({name: own}, own, (name,), own)
             self.groups[group] = None
         return self._group_of[name]
@@ -90,7 +91,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
         outputs = () if choice.returns_float else node.results
         for name in (*inputs, *outputs):
             groups.of(name)
-        has_8_bits = facts.in_16_bits.isdisjoint((*inputs, *outputs))
+        has_8_bits = TYPES[facts.config.activation_type].bits == 8
         if choice.implementation == Implementation.SIGMOID and has_8_bits:
             groups.of(outputs[0]).fixed_by = node  # tanh by the sigmoid table has one scale alone
         if choice.kind is Kind.PASS_THROUGH:

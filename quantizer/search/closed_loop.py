@@ -10,9 +10,8 @@ An estimate says how noisy an output will be, not what that does to what it deci
 is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
 for the reasons in DECISIONS.md, 91:
 
-    formats       no product has the second type that the settings name; a size that was asked for
-                  chooses float too, if that fits; without a size weights have 8 bits in place of 4, if the
-                  user gave a limit or the model is destroyed
+    formats       a size that was asked for chooses float too, if that fits; without a size weights have 8
+                  bits in place of 4, if the user gave a limit or the model is destroyed
     nodes         those stay float whose noise as measured is worth their time, until too little is left
     weights       nothing computes in integers, if that is worth its time
     float         nothing is quantized, if the model would be destroyed otherwise, or gains next to nothing

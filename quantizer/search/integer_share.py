@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ...profiles.records.profile import Profile, TensorProfile
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph, Node
 from ..operators.weight_layout import Kernel
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import QuantPlan
 
 INTEGERS_SAVE = 0.5  # share of float's time that integers save where a target's kernels have no times
 
@@ -99,13 +98,3 @@ def _sizes(name: str, graph: Graph, known: Mapping[str, TensorProfile]) -> tuple
     else:
         sizes = tuple(mine or other for mine, other in zip(declared, of_run, strict=True))
     return tuple(dim if isinstance(dim, int) else None for dim in sizes or ())
-
-
-def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, float]:
-    """Return the floating-point type of few bits of products, "" for none, and its part of `int8_share`."""
-    types = {node.name: plan.float_type_of(node.name, node.inputs) for node in graph.nodes}
-    name = next(filter(None, types.values()), "")
-    if not name:
-        return "", 0.0
-    others = {key: replace(entry, kind=Kind.FLOAT) for key, entry in plan.nodes.items() if not types[key]}
-    return name, int8_share(replace(plan, nodes={**plan.nodes, **others}), graph, profile)

@@ -32,10 +32,10 @@ from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode
-from ..targets.config import settings
+from ..targets.config import FLOAT_TYPES, settings
 from ..targets.loading import Settings
 from .attribution import Attribution
-from .integer_share import float_share, int8_share
+from .integer_share import int8_share
 from .speed import SPEED
 
 MIN_INT8_SHARE = 0.005
@@ -85,8 +85,7 @@ class Composition:
             of the plan says.
         nodes: how many there are in all.
         wider: formats of weights that are others than was asked for, see `other_formats`; "" for none.
-        float_type: the floating-point type of products, "" for none.
-        float_share: its part of `int8_share`.
+        float_type: the floating-point type of products, "" for integers.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
         int8_products: how many of these `int8_share` counts.
         runs_in_float: whether a run computes in float alone, from weights that are float once it is loaded.
@@ -100,7 +99,6 @@ class Composition:
     nodes: int = 0
     wider: str = ""
     float_type: str = ""
-    float_share: float = 0.0
     products: Mapping[str, int] = field(default_factory=dict)
     int8_products: int = 0
     runs_in_float: bool = False
@@ -133,8 +131,8 @@ class Composition:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
             return f"{self.quantized} of {nodes} quantized"
-        of_which = f" ({100 * self.float_share:.0f} % in {self.float_type})" if self.float_type else ""
-        share = f"{100 * self.int8_share:.0f} % of the arithmetic{of_which}"
+        share = f"{100 * self.int8_share:.0f} % of the arithmetic"
+        share += f" in {self.float_type}" if self.float_type else ""
         products = _count(sum(self.products.values()), "product")
         operators = ", ".join(sorted(self.products, key=lambda name: -self.products[name])[:OPERATORS_TOLD])
         some = f"{self.int8_products} of {products} ({operators})"
@@ -157,7 +155,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         is_unprofitable(plan),
         len(plan.nodes),
         other_formats(plan, graph),
-        *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
+        plan.config.activation_type if plan.config.activation_type in FLOAT_TYPES else "",
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
         runs_in_float=not plan.int8_caches and all(map(_runs_in_float, plan.nodes.values())),

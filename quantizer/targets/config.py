@@ -41,7 +41,7 @@ DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
 OF_ACTIVATIONS = (
-    *("schema", "calibrator", "activation_type", "keep_16bit"),
+    *("schema", "calibrator", "activation_type"),
     *("equalization", "bias_correction"),
 )
 """Settings of activations that are calibrated: nothing reads them in the modes without."""
@@ -124,8 +124,6 @@ class QuantConfig:
         schema: Quantization schema of activations, which turns a range into scale and zero point.
         activation_type: Type of activations. A floating-point type (float8e4m3fn, ...) applies only to the
             inputs and weights of products (MatMul, Gemm, Conv); nothing else is quantized.
-        keep_16bit: Activations with 16 bits instead of 8 (mixed precision): names of tensors or nodes,
-            operator types or globs; a node stands for its inputs and outputs.
         weight_schema: Quantization schema of weights.
         weight_type: Type of weights. If activations are floating-point, weights have the same type. int7 is
             int8 within -64..63. int4 and uint4 are for mode weight-only (8 bits if the target has no 4-bit
@@ -187,7 +185,6 @@ class QuantConfig:
         ),
     ] = "mse"
     activation_type: Annotated[ActivationType, setting()] = "uint8"
-    keep_16bit: Annotated[tuple[str, ...], setting()] = ()
     weight_schema: Annotated[SchemaName, setting()] = "symmetric"
     weight_type: Annotated[WeightType, setting()] = "int8"
     block_size: Annotated[int, Meta(ge=0), setting(check=_check_block_size)] = 0

@@ -364,9 +364,6 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             f"mode '{config.mode}': {target.name} has no kernel for it{faster}",
             "use mode static, or another target" if not faster else "use mode static, or cost_model off",
         )
-    wide = "int16" if TYPES[config.activation_type].signed else "uint16"
-    if config.keep_16bit and wide not in target.activation_types:
-        yield MalformedError(f"keep_16bit: {target.name} has no {wide}", "leave it out")
     # Weights.
     if config.mode != "weight-only":
         or_mode = ", or that mode" if target.weight_only else ""
@@ -427,10 +424,6 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
         yield MalformedError(f"form '{config.form}': {reason}", "use form qdq, or a type of integers")
     if config.mode != "static":
         yield MalformedError(f"mode '{config.mode}': {reason}", "use mode static, or a type of integers")
-    if config.keep_16bit:
-        yield MalformedError(
-            f"keep_16bit: activations are {config.activation_type}", "leave it out, or use a type of integers"
-        )
     if target.opsets is not None and target.opsets[1] < FLOAT_OPSET:
         yield MalformedError(
             f"activation_type {config.activation_type}: needs opset {FLOAT_OPSET}, and {target.name} "
@@ -546,9 +539,8 @@ def with_settings(
 ) -> Recipe:
     """Return a recipe with settings that qprof chose; names of nodes are added to those of the recipe."""
     changes: dict[str, Any] = dict(settings)
-    for name in ("keep_float", "keep_16bit"):
-        if name in changes:
-            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
+    if "keep_float" in changes:
+        changes["keep_float"] = tuple(dict.fromkeys((*recipe.config.keep_float, *changes["keep_float"])))
     added = {n: why_float for n in changes.get("keep_float", ()) if n not in recipe.config.keep_float}
     config = check_config(replace(recipe.config, **changes), recipe.target, where)
     return replace(recipe, config=config, own_floats={**recipe.own_floats, **added})

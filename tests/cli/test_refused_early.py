@@ -20,7 +20,7 @@ MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "h
 
 SETTINGS = [
     ("--keep-float", "Cnv", "keep_float 'Cnv': no node of the model has this name"),
-    ("--set", "keep_16bit=[nope*]", "keep_16bit 'nope*': no node of the model has this name"),
+    ("--keep-float", "nope*", "keep_float 'nope*': no node of the model has this name"),
     (
         "--set",
         "output_kind=[logit=decision]",

@@ -45,7 +45,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "min_output_sqnr": (0.0, 0.0, 0.0, 18.0),
     "block_size": (0, 0, 16),
     "keep_float": ((), (), ("MatMul",), ("Relu",)),
-    "keep_16bit": ((), (), (), ("Add",), ("Conv",)),
 }
 
 FACTS: dict[str, tuple[Any, ...]] = {
@@ -82,8 +81,9 @@ def random_case(seed: int, number: int) -> Case | None:
             }
             for choices in (CHOICES, FACTS)
         )
-        for name in ("keep_float", "keep_16bit"):
-            settings[name] = tuple(t for t in settings.get(name, ()) if t in there and t != "Relu")
+        settings["keep_float"] = tuple(
+            t for t in settings.get("keep_float", ()) if t in there and t != "Relu"
+        )
         settings.setdefault("min_output_sqnr", 0.0)
         target = TARGETS[int(rng.integers(len(TARGETS)))]
         case = Case(model, samples, settings, target, bool(rng.random() < 0.6), facts=facts)

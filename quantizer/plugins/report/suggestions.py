@@ -68,6 +68,4 @@ def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
     """Return a setting in words."""
     if name == "calibrator":
         return f"Calibrate with {value}"
-    if name == "keep_16bit" and isinstance(value, tuple):
-        return f"Activations of {'one node' if len(value) == 1 else f'{len(value)} nodes'} in 16 bits"
     return f"Setting {name}: {value}"

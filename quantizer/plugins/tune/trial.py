@@ -157,8 +157,13 @@ class TuningRun:
         recipe = with_settings(self.recipe, {**candidate.settings, **floats}, candidate.name)
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
-        chains = (config.keep_16bit, config.form, config.cost_model)
-        key = (config.mode in DATA_FREE, config.min_output_sqnr, config.tolerance, *chains)
+        key = (
+            config.mode in DATA_FREE,
+            config.min_output_sqnr,
+            config.tolerance,
+            config.form,
+            config.cost_model,
+        )
         if key not in self._facts:
             self._facts[key] = model_facts(self.prepared, self.profile, recipe, self.prepared.findings)
         shared = next(iter(self._facts.values())).range_cache

@@ -111,7 +111,7 @@ def damaged(family: str) -> Family:
         found = rng.choice(files[name]).case(family, name, what, content)
         also = {"model.onnx": ("profile.yaml",), "joined.onnx": ("part ", "joined.yaml", "parts/")}
         # A setting that does not go with the model names itself: it may come from an option as well.
-        also |= dict.fromkeys(("settings.yaml", "target.yaml"), ("keep_float '", "keep_16bit '"))
+        also |= dict.fromkeys(("settings.yaml", "target.yaml"), ("keep_float '",))
         return replace(found, names=(*found.names, *also.get(name, ())))
 
     return case

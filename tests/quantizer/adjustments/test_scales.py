@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from qprof_onnx.quantizer.adjustments.equalization import MAX_SCALE_RATIO, EqualizationSearch
 from qprof_onnx.quantizer.noise.activation_ranges import RangeCache
 from qprof_onnx.quantizer.numerics.density import ChannelDensities
@@ -43,9 +42,3 @@ def test_the_channel_with_the_largest_range_keeps_its_scale() -> None:
     (entry,) = scales_of(uneven()).values()
     assert entry.scales[0] == 1.0
     assert entry.scales[0] > entry.scales[3] > entry.scales[6]
-
-
-@pytest.mark.parametrize("name", ["t", "*"])
-def test_an_activation_that_is_kept_in_16_bits_by_name_has_no_scales(name: str) -> None:
-    assert scales_of(uneven())
-    assert scales_of(uneven(), keep_16bit=[name]) == {}

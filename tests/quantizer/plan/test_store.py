@@ -56,7 +56,6 @@ config:
   schema: asymmetric
   calibrator: mse
   activation_type: uint8
-  keep_16bit: []
   weight_schema: symmetric
   weight_type: int8
   block_size: 0

@@ -199,12 +199,6 @@ def test_a_chain_of_which_a_node_is_kept_float_stays_so_as_a_whole(silu: Network
         plan_for(silu, "glow", keep_float=["Sigmoid", "Tan"])
 
 
-def test_a_chain_whose_inside_is_wanted_in_16_bits_is_planned_separately(silu: Network) -> None:
-    plan = plan_for(silu, "glow", keep_16bit=["g"])
-    assert plan.tensors["g"].qtype.bits == 16
-    assert plan.nodes["Mul_s"].kind is Kind.QUANTIZED
-
-
 def test_without_a_profile_of_its_inside_a_chain_stays_one(silu: Network) -> None:
     (chain,) = find_chains(silu.graph)
     target = load_recipe("onnxruntime-x86").target

@@ -167,7 +167,7 @@ def test_a_plan_is_compared_with_the_file_and_pays_beside_what_is_prepared_in_fl
 
 
 def test_who_asks_for_sixteen_bits_has_them_whatever_they_are_predicted_to_save(net: Network) -> None:
-    plan = planned(net, table(4.0, others=200.0), keep_16bit=("MatMul_a",))
+    plan = planned(net, table(4.0, others=200.0), activation_type="uint16")
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
 
 

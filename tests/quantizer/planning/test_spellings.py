@@ -95,7 +95,7 @@ def test_the_range_before_a_fused_silu_is_chosen_by_the_error_after_it(silu: Net
     assert view.activations.calibrated("c") == facts.activations.calibrated("c")
 
 
-@pytest.mark.parametrize("settings", [{"cost_model": "off"}, {"form": "integer"}, {"keep_16bit": ["g"]}])
+@pytest.mark.parametrize("settings", [{"cost_model": "off"}, {"form": "integer"}])
 def test_it_is_never_fused_where_no_price_or_no_form_says_so(
     silu: Network, settings: Mapping[str, object]
 ) -> None:

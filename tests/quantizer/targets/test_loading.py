@@ -276,11 +276,6 @@ def test_a_configuration_that_another_reader_would_take_is_refused(
     assert len(str(refusal.value)) <= 1200
 
 
-def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings() -> None:
-    with pytest.raises(ConfigError, match=r"keep_16bit: glow has no uint16; leave it out"):
-        load_recipe("glow", {"activation_type": "uint8", "keep_16bit": ["Add"]})
-
-
 def test_unsigned_weights_need_an_asymmetric_schema_in_every_mode() -> None:
     with pytest.raises(ConfigError, match="weight_type 'uint8' needs weight_schema asymmetric"):
         load_recipe(None, {"weight_type": "uint8"})
@@ -313,5 +308,8 @@ def test_weights_of_8_bits_beside_float_activations_are_those_that_the_target_re
 
 
 def test_lines_of_a_list_add_up_and_a_percentage_is_a_number() -> None:
-    lines = ["keep_16bit=a", "keep_16bit=[b, c]", "tolerance=1.5%"]
-    assert parsed_lines(lines) == ({"keep_16bit": ["a", "b", "c"], "tolerance": 0.015}, {})
+    lines = ["output_kind=a=values", "output_kind=[b=state, c=values]", "tolerance=1.5%"]
+    assert parsed_lines(lines) == (
+        {"output_kind": ["a=values", "b=state", "c=values"], "tolerance": 0.015},
+        {},
+    )

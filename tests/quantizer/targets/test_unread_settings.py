@@ -26,7 +26,6 @@ OTHERS: Mapping[str, Any] = {
     "schema": "symmetric-uint8",
     "calibrator": "percentile:90",
     "activation_type": "uint16",
-    "keep_16bit": ("*",),
     "weight_schema": "symmetric-power2",
     "weight_type": "int7",
     "min_tensor_sqnr": 60.0,

@@ -201,7 +201,6 @@ def test_the_noise_that_is_estimated_is_that_which_is_measured(net: Network) -> 
         ("onnx", {**FLOAT8, "calibrator": "kl"}, "calibrator 'kl': float8e4m3fn has finer steps for smaller"),
         ("onnx", {**FLOAT8, "weight_type": "int8"}, "products have one floating-point type"),
         ("onnx", {**FLOAT8, "rounding": "gptq"}, "rounding 'gptq': is for weights in integers"),
-        ("onnx", {**FLOAT8, "keep_16bit": ("x",)}, "keep_16bit: activations are float8e4m3fn"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nearest_that_can(
