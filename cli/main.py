@@ -41,7 +41,7 @@ COMMAND_GROUPS = {
         "show": "Print a profile or a plan, or explain a tensor or node of one.",
     },
     "Look closer": {
-        "compare-layers": "List the SQNR of each tensor, or rank nodes by their noise.",
+        "compare-layers": "List the SQNR of each tensor.",
         "tune": "Find and verify the best plan that meets a target.",
     },
     "Publish": {
@@ -73,15 +73,6 @@ PLUGIN_COMMANDS = {
     "compare-layers": "layers",
 }
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
-
-
-FORMER = {
-    "card": "qprof evaluate MODEL.onnx OUT.onnx --data DATA --card CARD.json",
-    "sensitivity": "qprof report MODEL.onnx OUT.onnx --data DATA -o DIR",
-    "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
-    "measure-target": "qprof targets NAME --measure COSTS.json",
-}
-"""Commands that there were, and what is typed instead."""
 
 
 def module_name(command: str) -> str:
@@ -155,8 +146,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is called; an unknown name is an error that suggests the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            instead = f" Type '{FORMER[args[0]]}'?" if args[0] in FORMER else nearest(args[0], COMMANDS)
-            ctx.fail(f"No such command '{args[0]}'.{instead}")
+            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
