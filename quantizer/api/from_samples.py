@@ -12,7 +12,6 @@ a data loader has none.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -20,14 +19,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import onnx_ir as ir
-
-from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
+from ...profiles.base.errors import ConfigError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch
 from ...profiles.base.progress import Stage, stages
-from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
 from ...profiles.records.store import first_lines, load_profile, with_samples_of_file
@@ -37,11 +33,8 @@ from ...profiles.runtime.states import float_model
 from ...profiles.samples.objects import (
     ChosenSamples,
     DataLike,
-    PreprocessedData,
     source_name,
 )
-from ...profiles.samples.picture_files import folder_classes
-from ...profiles.samples.preprocessing import load_preprocessing
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
@@ -96,12 +89,6 @@ CHOSEN_ON_HELD_OUT = Finding(
 
 FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
 """Of the latency of a fix that is tried: enough to tell 5 %."""
-
-TOO_LARGE_TO_TIME = (
-    "speed was not measured: for that onnxruntime lays out the {:.1f} GB of float weights once more in "
-    "memory; 'qprof evaluate' measures it"
-)
-"""Note on a model whose float weights are read from their file while it is judged."""
 
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 """Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
@@ -206,8 +193,6 @@ def quantize_from_samples(
         prepared = model.prepared
         check_settings(prepared, recipe)
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
-        if labels is None and holdout is None and options.metric is None:
-            _note_labels(data, options, prepared.model)
         truth: Path | Labels | None = labels
         if labels is not None and _is_one_class_a_row(options):
             truth = load_labels(labels)
@@ -313,28 +298,6 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
     if metric is None or (named is not None and named.kind.name == "top-K"):
         return True
     return options.labels is None and reads_truth(metric)
-
-
-def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note labels at hand: folders of pictures, a column that the recipe names."""
-    source = data.source if isinstance(data, PreprocessedData) else data
-    if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
-        if column := load_preprocessing(data.preprocess).settings.get("label"):
-            sentence = f"{source}: the recipe says that column '{column}' is the label"
-            remedy = f"as --labels {source}:{column} it scores accuracy"
-            note(Finding(Code.LABELS_AT_HAND, sentence, data.source, {"column": str(column)}, remedy))
-        return
-    if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
-        return
-    try:
-        folders = len(folder_classes(source).names)
-    except DataError:  # no pictures, or not in folders of classes
-        return
-    if folders == declared_class_count(model, options.scored_output, options.class_axis):
-        folder = os.fspath(source)
-        sentence = f"{folder}: has a folder for each of the {folders} classes"
-        remedy = "as --labels too it scores accuracy"
-        note(Finding(Code.LABELS_AT_HAND, sentence, folder, {"classes": folders}, remedy))
 
 
 def own_profile(
@@ -520,10 +483,6 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
     measuring = task.measuring
     if options.latency is not None and options.gate.min_speedup is None:
         float_bytes = float_weight_bytes(task.model.path, MAX_COPIED_BYTES)
-        if float_bytes > MAX_COPIED_BYTES:
-            sentence = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
-            not_timed = Finding(Code.NOT_TIMED, sentence, figures={"bytes": float_bytes})
-            result = replace(result, findings=(not_timed, *result.findings))
         if float_bytes > MAX_COPIED_BYTES or not runs_here(recipe.config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.

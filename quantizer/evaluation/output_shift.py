@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
@@ -45,7 +45,6 @@ from ..noise.output_limits import MIN_VARYING, NoiseLimits
 from ..numerics.quantization_noise import decibels
 from ..plan.plan import DESTROYED, SAME_DB
 from .compare import Agreement, by_range, column_axis, is_float
-from .metrics.intervals import bootstrap_interval
 from .output_faults import FEWEST_VALUES, LEAST_SCORE, output_fault
 from .output_rows import Mask, counted_rows
 
@@ -137,7 +136,6 @@ class OutputShift:
             need; else None.
         grade: by all of these.
         aside: in words, how often answers are the same that nothing shows to be read so; they are not judged.
-        powers: of signal and noise in each sample, of one sample in each of its rows.
     """
 
     output: str
@@ -156,29 +154,15 @@ class OutputShift:
     worst_group: float | None = None
     grade: Grade = "none"
     aside: str = field(default="", metadata=NOT_IN_JSON)
-    powers: tuple[tuple[float, float], ...] = field(default=(), metadata=NOT_IN_JSON)
 
-    @cached_property
+    @property
     def decibels(self) -> str:
-        """The SQNR with its 95 % interval on other samples, or "" if there is none."""
-        if self.sqnr is None or not math.isfinite(self.sqnr):
+        """The deciding SQNR; "" if there is none, or if it is the figure already."""
+        if self.deciding_sqnr is None or not math.isfinite(self.deciding_sqnr):
             return ""
-        if self.sqnr >= SAME_DB:
-            return "no difference"
-        signal, noise = np.array(self.powers, np.float64).reshape(-1, 2).T
-        least = 1e-30 * float(signal.sum()) or 1e-30
-        mean = max(float(noise.sum()), least) / max(float(signal.sum()), least)
-
-        def growth(weights: Floats) -> Floats:
-            return np.maximum(weights @ noise, least) / np.maximum(weights @ signal, least) / mean
-
-        # Noise is a mean, which may be far above that of few samples, but is above 0, as its logarithm knows.
-        most = bootstrap_interval(growth, len(noise)).high
-        lowest = bootstrap_interval(lambda weights: np.log10(growth(weights)), len(noise)).low
-        if not math.isfinite(most - lowest):
-            return f"{self.sqnr:.1f} dB"
-        low, high = (-10.0 * (math.log10(mean) + change) for change in (math.log10(most), lowest))
-        return f"{self.sqnr:.1f} dB, {math.floor(low)} to {math.ceil(high)}"
+        if self.measure is Measure.NOISE:
+            return ""
+        return "no difference" if self.is_same else f"{self.deciding_sqnr:.1f} dB"
 
     @property
     def excess(self) -> float:
@@ -242,8 +226,7 @@ class OutputShift:
                 if sqnr >= 300.0:
                     return f"no difference (wanted: {wanted:.0f})" if wanted > 0.0 else "no difference"
                 shown, limit = deciding_digits(sqnr, wanted, (1, 0), is_least=True)
-                told = f"{shown} dB{self.decibels.partition(' dB')[2]}"
-                return f"{told} (wanted: {limit})" if wanted > 0.0 else told
+                return f"{shown} dB (wanted: {limit})" if wanted > 0.0 else f"{shown} dB"
             case Measure.COLUMNS if self.columns > 1:
                 typical, limit = _percents(self.typical, self.limit)
                 worst, most = _percents(self.worst, worst_error(self.limit))
@@ -282,22 +265,12 @@ class OutputShift:
         """Return the figures, the decibels if these are another one, and the answers if some change."""
         if self.fault or self.incomparable:
             return self.figures
-        known = self.deciding_sqnr is not None and math.isfinite(self.deciding_sqnr)
-        is_told = not known or self.measure is Measure.NOISE
-        parts = [self.figures, "" if is_told else self._deciding_decibels, self.alike]
-        return ", ".join(filter(None, parts))
+        return ", ".join(filter(None, [self.figures, self.decibels, self.alike]))
 
     @property
     def text(self) -> str:
         """Return what was measured with the output's name."""
         return f"output '{self.output}': {self.measured}"
-
-    @property
-    def _deciding_decibels(self) -> str:
-        if self.is_same:
-            return "no difference"
-        interval = self.decibels if self.deciding_sqnr == self.sqnr else ""
-        return interval or f"{self.deciding_sqnr:.1f} dB"
 
 
 def shows_same(answers: Agreement) -> bool:
@@ -369,14 +342,6 @@ def output_shifts(
         elif fault:
             shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
     return tuple(shifts)
-
-
-def _powers(values: _Values) -> tuple[tuple[float, float], ...]:
-    """Return the power of signal and noise in each sample; of one sample in each of its rows."""
-    pairs = list(zip(values.floats, values.quantized, strict=True))
-    if len(pairs) == 1 and pairs[0][0].ndim > 1:
-        pairs = list(zip(*pairs[0], strict=True))
-    return tuple((float(np.square(f).sum()), float(np.square(q - f).sum())) for f, q in pairs)
 
 
 def _noise(values: _Values) -> float:
@@ -511,7 +476,7 @@ def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
     share = _noise(values)
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
-    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, powers=_powers(values))
+    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr)
     if values.classes.is_answer:
         shift = _with_answers(shift, *_answers(values), are_frames=values.are_frames)
     if not finite:

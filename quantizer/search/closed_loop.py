@@ -530,12 +530,8 @@ def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
 
 
 def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int) -> PlannedModel:
-    """Return a plan with the measured figures of its outputs, in place of the expected ones.
-
-    Decibels have no interval on other samples: these samples chose the ranges.
-    """
+    """Return a plan with the measured figures of its outputs, in place of the expected ones."""
     plan = planned.plan
-    shifts = [replace(shift, powers=()) for shift in shifts]
     checks = tuple(
         OutputCheck(
             s.output,

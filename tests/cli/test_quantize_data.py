@@ -253,46 +253,6 @@ def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chan
     assert "looks like pixels 0..255" in lines(result, "cause")[0]
 
 
-@pytest.mark.parametrize("folders", ["ab", "abc"])
-def test_folders_of_as_many_classes_as_the_output_has_are_offered_as_labels(
-    tmp_path: Path, folders: str
-) -> None:
-    images = pytest.importorskip("PIL.Image", reason="of the extra test-all")
-    rng = np.random.default_rng(0)
-    for folder in folders:
-        (tmp_path / "data" / folder).mkdir(parents=True)
-        for number in range(6):
-            picture = images.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
-            picture.save(tmp_path / "data" / folder / f"{number}.png")
-    net = parser.parse_model(
-        '<ir_version: 9, opset_import: ["": 17]> net (float[N, 3, 8, 8] x) => (float[N, 2] y) '
-        "{ f = Flatten (x) y = Gemm (f, w) }"
-    )
-    weight = rng.standard_normal((192, 2)).astype(np.float32)
-    net.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    onnx.save(net, tmp_path / "net.onnx")
-    words = ("--preprocess", "imagenet:8", "--no-latency", "-o", tmp_path / "q.onnx")
-    result = qprof("quantize", tmp_path / "net.onnx", "--data", tmp_path / "data", *words)
-    assert result.exit_code == 0, result.output
-    offered = "has a folder for each of the 2 classes; as --labels too it scores accuracy" in result.stderr
-    assert offered == (folders == "ab")
-
-
-def test_the_column_that_a_recipe_calls_the_label_is_offered_as_labels(tmp_path: Path) -> None:
-    net = parser.parse_model(
-        '<ir_version: 9, opset_import: ["": 17]> net (float[N, 2] x) => (float[N, 2] y) { y = MatMul (x, w) }'
-    )
-    net.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "w"))
-    onnx.save(net, tmp_path / "net.onnx")
-    rows = "".join(f"{row % 7},{row % 5},{row % 2}\n" for row in range(40))
-    (tmp_path / "rows.csv").write_text("a,b,kind\n" + rows)
-    (tmp_path / "recipe.yaml").write_text("reader: table\nlabel: kind\n")
-    words = ("--preprocess", tmp_path / "recipe.yaml", "--no-latency", "-o", tmp_path / "q.onnx")
-    result = qprof("quantize", tmp_path / "net.onnx", "--data", tmp_path / "rows.csv", *words)
-    assert result.exit_code == 0, result.output
-    assert f"as --labels {tmp_path / 'rows.csv'}:kind it scores accuracy" in result.stderr
-
-
 def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(256, 64)).astype(np.float32)

@@ -167,7 +167,7 @@ def test_the_tolerance_of_the_user_is_the_limit() -> None:
     x = RNG.normal(size=(64, 1))
     (found,) = output_shifts([{"y": x}], [{"y": x + 0.03 * x.std()}], limits_of("values", tolerance=0.05))
     assert found.excess == pytest.approx(0.6)
-    assert found.text == "output 'y': typical error 3.0 % (wanted: 5.0 %), 30.5 dB, 29 to 32"
+    assert found.text == "output 'y': typical error 3.0 % (wanted: 5.0 %), 30.5 dB"
 
 
 def test_padding_does_not_hide_what_moves() -> None:
@@ -369,31 +369,3 @@ def test_four_and_five_rows_have_the_error_of_their_halves(rows: int) -> None:
         [{"y": one[None]} for one in floats], [{"y": one[None]} for one in quantized], limits_of("values")
     )
     assert found.value == pytest.approx(np.median(means) if rows > 3 else error(every), rel=1e-9)
-
-
-def test_decibels_have_an_interval_on_other_samples() -> None:
-    rng = np.random.default_rng(1)
-    floats = [rng.normal(size=(1, 50)) for _ in range(24)]
-    quantized = [one + 0.01 * rng.normal(size=(1, 50)) for one in floats]
-    (found,) = output_shifts(
-        [{"y": one} for one in floats], [{"y": one} for one in quantized], limits_of("values")
-    )
-    assert re.fullmatch(r"(39|40|41)\.\d dB, (39|40) to (40|41)", found.decibels)
-    assert found.decibels in found.measured
-
-
-def test_the_ends_of_decibels_are_rounded_outward() -> None:
-    powers = tuple((1.0, noise) for noise in np.linspace(0.9e-4, 1.1e-4, 32).tolist())
-    found = OutputShift("y", Measure.NOISE, 0.01, 0.01, 40.0, powers=powers)
-    assert found.decibels == "40.0 dB, 39 to 41"
-
-
-def test_decibels_that_rest_on_one_sample_of_many_have_a_wide_interval() -> None:
-    rng = np.random.default_rng(1)
-    floats = [rng.normal(size=(1, 50)) for _ in range(24)]
-    quantized = [one + (1.0 if at == 0 else 1e-3) * rng.normal(size=(1, 50)) for at, one in enumerate(floats)]
-    (found,) = output_shifts(
-        [{"y": one} for one in floats], [{"y": one} for one in quantized], limits_of("values")
-    )
-    low, high = map(int, re.findall(r"(-?\d+) to (-?\d+)", found.decibels)[0])
-    assert high - low > 10
