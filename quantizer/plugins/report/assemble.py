@@ -29,19 +29,15 @@ from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ...search.attribution import Attribution
 from ...search.verdict import Verdict as Judgement
 from .content import (
-    DriftRecord,
-    Fact,
     GateResult,
     NodeRecord,
     NoiseBudget,
     OutputQuality,
     Report,
     RunTime,
-    SampleRecord,
     Size,
     Speed,
     TaskScore,
-    TensorDriftRecord,
     TensorRecord,
     Verdict,
     WhatIf,
@@ -56,6 +52,7 @@ from .estimates import (
     tensor_noise,
     tensor_records,
 )
+from .excerpts import Excerpt
 from .suggestions import run_changes, tried_changes
 
 T = TypeVar("T")
@@ -112,7 +109,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
     at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
-    samples = section("samples", lambda: _samples(evaluation) if evaluation else ()) or ()
+    excerpts = section("samples", lambda: _excerpts(evaluation)) or ()
     judgement = None if quantization is None else quantization.verdict
     if judgement is None and isinstance(evaluation, EvaluateResult):
         judgement = evaluation.verdict
@@ -152,7 +149,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
         is_of_kept_samples=results.seen is not None and results.evaluation is None,
-        facts=() if evaluation is None else _facts(evaluation, seen=results.evaluation is None),
+        facts={} if evaluation is None else _facts(evaluation, seen=results.evaluation is None),
         gates=gates,
         what_ifs=changes,
         noise=budgets,
@@ -161,20 +158,16 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         nodes=nodes,
         run_times=times,
         float_groups=groups,
-        samples=samples,
-        drift=None if results.drift is None else _drift_record(results.drift),
+        samples=() if evaluation is None else evaluation.worst_samples,
+        excerpts=excerpts,
+        drift=results.drift,
         findings=gravest_first([*findings, *left_out]),
-        provenance=tuple(_provenance(plan, analysis, results)),
+        provenance=_provenance(plan, analysis, results),
     )
 
 
-def _samples(evaluation: Evaluation) -> tuple[SampleRecord, ...]:
-    """Return the samples on which the models differ most."""
-    excerpts = {excerpt.sample: excerpt.with_picture for excerpt in evaluation.excerpts}
-    return tuple(
-        SampleRecord(one.sample, one.sqnr, one.changed, excerpts.get(one.sample))
-        for one in evaluation.worst_samples
-    )
+def _excerpts(evaluation: Evaluation | None) -> tuple[Excerpt, ...]:
+    return () if evaluation is None else tuple(one.with_picture for one in evaluation.excerpts)
 
 
 def _changes(results: Results) -> Iterator[WhatIf]:
@@ -202,33 +195,32 @@ def _predicted_speed(analysis: Analysis | None) -> Speed | None:
     return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
 
 
-def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Results) -> Iterator[Fact]:
-    yield Fact("written by", tool_name())
+def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Results) -> dict[str, str]:
+    found = {"written by": tool_name()}
     if plan is not None:
         config = plan.config
-        yield Fact("plan made by", plan.tool or "unknown")
-        yield Fact("target", config.target)
-        yield Fact("mode, form", f"{config.mode}, {config.form}")
-        yield Fact("schema, calibrator", f"{config.schema}, {config.calibrator}")
-        yield Fact("activations, weights", f"{config.activation_type}, {config.weight_words}")
-        yield Fact("float model", model_fingerprint(plan.model))
-        yield Fact("plan", plan_digest(plan))
+        found |= {
+            "plan made by": plan.tool or "unknown",
+            "target": config.target,
+            "mode, form": f"{config.mode}, {config.form}",
+            "schema, calibrator": f"{config.schema}, {config.calibrator}",
+            "activations, weights": f"{config.activation_type}, {config.weight_words}",
+            "float model": model_fingerprint(plan.model),
+            "plan": plan_digest(plan),
+        }
     if analysis is not None:
         data = analysis.measured.data
-        yield Fact("profile", profile_digest(analysis.measured))
-        yield Fact("calibration data", f"{data.samples} samples, digest {data.digest}")
+        found["profile"] = profile_digest(analysis.measured)
+        found["calibration data"] = f"{data.samples} samples, digest {data.digest}"
         if plan is not None and plan.origin.profile not in ("", profile_digest(analysis.measured)):
-            yield Fact("remark", "the plan was made from another profile than the one shown here")
+            found["remark"] = "the plan was made from another profile than the one shown here"
     if results.evaluation is not None and results.evaluation.provenance is not None:
         provenance = results.evaluation.provenance
-        yield Fact("quantized model made by", provenance.tool)
-        yield Fact("quantized model's plan", provenance.plan)
+        found |= {"quantized model made by": provenance.tool, "quantized model's plan": provenance.plan}
+    return found
 
 
 # What a report takes over from the results of commands: outputs, gates, drift --------------------
-
-MOST_DRIFT = 200
-"""Tensors of a newer profile that a report lists, the worst first."""
 
 
 def _outputs(
@@ -269,10 +261,10 @@ def _outputs(
     return tuple(sorted(outputs, key=lambda one: (one.name in states, order.get(one.name, last), one.sqnr)))
 
 
-def _facts(evaluation: Evaluation, *, seen: bool) -> tuple[Fact, ...]:
+def _facts(evaluation: Evaluation, *, seen: bool) -> dict[str, str]:
     """Return the facts of an evaluation besides scores, outputs, sizes and latency."""
     on = counted(evaluation.samples, evaluation.rows) + " that the profile keeps" * seen
-    return Fact("compared on", on), Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
+    return {"compared on": on, "run by": f"{evaluation.runtime}, {evaluation.provider}"}
 
 
 def _task_score(evaluation: Evaluation) -> TaskScore | None:
@@ -327,22 +319,6 @@ def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed",
     if any(failure.result == "failed" for failure in failures):
         return "failed"
     return "not proven" if failures else "passed"
-
-
-def _drift_record(report: Any) -> DriftRecord:
-    """Return a newer profile as a record, the tensors that drifted most first."""
-    failing = {failure.where for failure in report.failures}
-    return DriftRecord(
-        profile=report.new_profile,
-        samples=report.new_samples,
-        passed=report.passed,
-        gated=report.gated,
-        tensors=tuple(
-            TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
-            for t in report.worst(MOST_DRIFT)
-        ),
-        findings=report.findings,
-    )
 
 
 def _measured_speed(results: Results) -> Speed | None:

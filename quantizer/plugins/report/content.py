@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.findings import Finding
 from ....profiles.base.json_values import NOT_IN_JSON
 from ....profiles.base.output_files import write_atomically
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...evaluation.compare import SampleDifference
 from ...evaluation.cost import Cost
 from ...evaluation.latency import is_unclear
 from ...plan.plan import Kind
@@ -157,37 +158,6 @@ class FloatGroupRecord:
 
 
 @dataclass(frozen=True)
-class TensorDriftRecord:
-    """How one tensor drifted."""
-
-    tensor: str
-    clipping: float | None  # share of the new values that saturate, 0 to 1; None where it has none
-    range_growth: float  # factor by which the range has grown
-    distance: float | None  # Jensen-Shannon distance, 0 to 1; None where it could not be measured
-    failed: bool = False  # whether it exceeds a limit
-
-
-@dataclass(frozen=True)
-class DriftRecord:
-    """One profile of newer data against the one that the model was quantized with."""
-
-    profile: str  # name of the newer profile
-    samples: int  # that it was made from
-    passed: bool  # whether it exceeds no limit
-    gated: bool  # whether there is any limit
-    tensors: tuple[TensorDriftRecord, ...]  # those that drifted most, the worst first
-    findings: tuple[Finding, ...] = ()  # what else to know, the gravest first
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A name and a text."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The grade of the model, with its reasons."""
 
@@ -313,16 +283,6 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class SampleRecord:
-    """A sample on which the models differ most."""
-
-    sample: str
-    sqnr: float | None = None  # of the output that differs most on it, in dB
-    changed: float | None = None  # share of its answers, or objects, that the quantized model changed, 0 to 1
-    excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)  # what a page shows of one of those
-
-
-@dataclass(frozen=True)
 class TaskScore:
     """The task of the model, in figures of both models."""
 
@@ -369,8 +329,9 @@ class Report(Presented):
         nodes: nodes in graph order.
         run_times: predicted and measured times of both models, if known.
         float_groups: groups of float nodes with their reason, the slowest first.
-        samples: the samples that stand out.
-        drift: a newer profile compared with an older one; None without one.
+        samples: the samples on which the models differ most.
+        excerpts: what a page shows of each of them. Not in JSON.
+        drift: a newer profile compared with an older one, the result of `diff`; None without one.
         findings: other notes and warnings, the gravest first.
         provenance: origin of the data.
     """
@@ -386,7 +347,7 @@ class Report(Presented):
     kinds: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[OutputQuality, ...] = ()
     is_of_kept_samples: bool = False
-    facts: tuple[Fact, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
     gates: tuple[GateResult, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
     noise: tuple[NoiseBudget, ...] = ()
@@ -395,10 +356,11 @@ class Report(Presented):
     nodes: tuple[NodeRecord, ...] = ()
     run_times: tuple[RunTime, ...] = ()
     float_groups: tuple[FloatGroupRecord, ...] = ()
-    samples: tuple[SampleRecord, ...] = ()
-    drift: DriftRecord | None = None
+    samples: tuple[SampleDifference, ...] = ()
+    excerpts: tuple[Excerpt, ...] = field(default=(), metadata=NOT_IN_JSON)
+    drift: Any = None
     findings: tuple[Finding, ...] = ()
-    provenance: tuple[Fact, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -408,7 +370,7 @@ class Report(Presented):
     @property
     def shown_samples(self) -> int:
         """The number of samples whose input is shown: private ones are not to be published."""
-        return sum(sample.excerpt is not None for sample in self.samples)
+        return len(self.excerpts)
 
     @property
     def leaves_nothing_to_do(self) -> bool:

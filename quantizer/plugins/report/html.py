@@ -26,7 +26,6 @@ from .content import (
     NodeRecord,
     Report,
     RunTime,
-    TensorDriftRecord,
     TensorRecord,
     score_figure,
 )
@@ -72,6 +71,9 @@ MAX_STEPS = 14
 MAX_SHOWN_OBJECTS = 8
 """Objects that are listed and drawn of a picture: the surest."""
 
+MAX_DRIFT_ROWS = 200
+"""Tensors of a newer profile that are listed, the worst first."""
+
 NOTABLE_CLIPPING = 1e-3
 """Share of clipped values from which a tensor is marked."""
 
@@ -107,6 +109,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.globals.update(
+        MAX_DRIFT_ROWS=MAX_DRIFT_ROWS,
         MAX_SHOWN_OBJECTS=MAX_SHOWN_OBJECTS,
         MAX_STEPS=MAX_STEPS,
         column=Column,
@@ -249,9 +252,9 @@ def slowest_first(
 # Drift ------------------------------------------------------------------------------------------------------
 
 
-def drift_distance(tensor: TensorDriftRecord) -> float:
+def drift_distance(distance: float | None) -> float:
     """Return how far new values are from old ones, 0 to 1; unmeasured ones are far."""
-    return 1.0 if tensor.distance is None else tensor.distance
+    return 1.0 if distance is None else distance
 
 
 # Data of the scripts (assets/*.js) --------------------------------------------------------------------------

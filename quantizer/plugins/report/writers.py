@@ -96,15 +96,15 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _table(("worst tensors", "made by", "SQNR dB"), tensors)
     if (night := report.drift) is not None:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"
-        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
+        yield f"### {_text(night.new_profile)}{f': {result}' if night.gated else ''}\n"
         drifts = [
             (
                 _code(t.tensor),
-                "-" if t.distance is None else f"{t.distance:.3g}",
-                percent_text(t.clipping),
+                "-" if t.js_distance is None else f"{t.js_distance:.3g}",
+                percent_text(t.clipping_rate),
                 f"{t.range_growth:.3g}",
             )
-            for t in night.tensors[:MAX_LISTED]
+            for t in night.worst(MAX_LISTED)
         ]
         yield from _table(("tensor", "JS distance", "clipped", "range growth"), drifts)
     helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
@@ -142,7 +142,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         yield "speed", f"{times} times float, {speed.how}"
     if report.int8_share is not None:
         yield f"in {report.computes_in}", f"{percent(report.int8_share, 1)} of the arithmetic"
-    yield from ((fact.name, _text(fact.text)) for fact in report.facts)
+    yield from ((name, _text(text)) for name, text in report.facts.items())
 
 
 def _table(
@@ -185,8 +185,8 @@ def junit(report: Report) -> str:
     names = {"name": _xml_text(title), "package": "qprof", "id": "0", "hostname": "localhost"}
     suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": "1970-01-01T00:00:00"})
     properties = ElementTree.SubElement(suite, "properties")
-    for fact in report.provenance:
-        ElementTree.SubElement(properties, "property", name=_xml_text(fact.name), value=_xml_text(fact.text))
+    for name, text in report.provenance.items():
+        ElementTree.SubElement(properties, "property", name=_xml_text(name), value=_xml_text(text))
     for gate in report.gates:
         attributes = {"name": _xml_text(gate.title), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", attributes)

@@ -78,10 +78,9 @@ def test_the_policy_of_the_page_allows_its_own_style_and_script_alone(whole: Rep
 
 
 def test_the_samples_that_differ_most_are_shown_with_both_answers(whole: Report) -> None:
-    shown = [sample.excerpt for sample in whole.samples if sample.excerpt is not None]
-    assert len(shown) == 5
+    assert len(whole.excerpts) == len(whole.samples) == 5
     text = page(whole)
-    assert all(one.picture in text and one.quantized_answer in text for one in shown)
+    assert all(one.picture in text and one.quantized_answer in text for one in whole.excerpts)
 
 
 def test_the_task_comes_before_decibels(whole: Report) -> None:
@@ -194,14 +193,13 @@ def test_a_good_model_that_was_measured_has_nothing_to_do(whole: Report, estimat
 
 
 def test_objects_are_drawn_where_they_are_in_the_picture_of_the_file(whole: Report) -> None:
-    first = whole.samples[0]
-    assert first.excerpt is not None
+    first = whole.excerpts[0]
     objects = (
         Found("cat", (10.0, 20.0, 30.0, 40.0), (11.0, 20.0, 30.0, 40.0), 0.9, 0.8, False),
         Found("<dog>", None, (1.0, 2.0, 3.0, 4.0), None, 0.5, True),
     )
-    excerpt = replace(first.excerpt, found=objects, frame=(0.0, -40.0, 320.0, 280.0), picture="AAAA")
-    text = page(replace(whole, samples=(replace(first, excerpt=excerpt),)))
+    excerpt = replace(first, found=objects, frame=(0.0, -40.0, 320.0, 280.0), picture="AAAA")
+    text = page(replace(whole, excerpts=(excerpt,)))
     assert 'viewBox="0 -40 320 320"' in text
     assert '<rect class="float" x="10.0" y="20.0" width="20.0" height="20.0"/>' in text
     assert text.count('<rect class="int"') == 2
@@ -210,17 +208,16 @@ def test_objects_are_drawn_where_they_are_in_the_picture_of_the_file(whole: Repo
 
 
 def test_a_changed_answer_is_told_by_the_name_of_its_class_and_the_truth(whole: Report) -> None:
-    first = whole.samples[0]
-    assert first.excerpt is not None
+    first = whole.excerpts[0]
     excerpt = replace(
-        first.excerpt,
+        first,
         answered=True,
         changed=True,
         truth="left",
         float_answer="left (0.6)",
         quantized_answer="right (0.5)",
     )
-    text = page(replace(whole, samples=(replace(first, excerpt=excerpt),)))
+    text = page(replace(whole, excerpts=(excerpt,)))
     assert "<dt>true</dt><dd>left</dd>" in text
     assert '<dd class="other">right (0.5)</dd>' in text
     assert "Samples whose answers changed come first" in text
@@ -231,7 +228,7 @@ def test_a_page_that_shows_samples_says_that_it_is_as_private_as_they_are(
 ) -> None:
     assert "It shows 5 samples of the data: where these are private, so is it." in page(whole)
     assert "It shows 5 samples of the data" in page(estimated)  # of those that the profile keeps
-    assert "private" not in page(replace(estimated, samples=()))
+    assert "private" not in page(replace(estimated, excerpts=()))
 
 
 def test_an_output_is_good_from_one_figure_on_in_all_sections(whole: Report, estimated: Report) -> None:
