@@ -253,7 +253,7 @@ def describe_error(error: Exception) -> tuple[str, int]:
         return f"error: {said}; check the disk; temporary files are in {place}", QprofError.exit_code
     return (
         f"internal error: {type(error).__name__}: {error}; "
-        "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
+        "this is a bug in qprof: run it again as 'qprof --debug ...' and please report the output"
     ), 70
 
 

@@ -109,7 +109,7 @@ def command(
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         sentence = "the observers count in numpy, five times slower: the compiled kernels were not built"
-        remedy = "install qprof-onnx where a C compiler is present"
+        remedy = "install qprof-onnx with a C compiler"
         tell_findings([Finding(Code.NUMPY_OBSERVERS, sentence, remedy=remedy)])
     samples = samples_of(data, None, options.pop("preprocess"))
     settings = record_of(RunSettings(), options)
@@ -143,7 +143,7 @@ def check_samples_line(count: int, output: Path) -> str:
     from ...profiles.records.check_samples import samples_file
 
     if not count:
-        return "no samples are kept: what qprof quantize says of a model is estimated, not run"
+        return "no samples are stored: the quality that qprof quantize prints is estimated, not run"
     return (
         f"{samples_file(output)}: {count} raw sample{'s'[: count != 1]}, used to test models before they are "
         "written; do not publish the file (--keep-samples 0: none)"

@@ -158,7 +158,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
     for name in asked:
         if name == "data":
             raise click.UsageError(
-                "--data judges a model that is planned here, and --plan is applied as it is: leave one out; "
+                "--data is for a new plan, and --plan applies an existing one: leave one out; "
                 "qprof evaluate judges the result."
             )
         flag = "--no-latency" if name == "latency" else described[name].flag
@@ -166,7 +166,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
         if name in of_judging and not (check_speed and name in of_speed):
             speed = " or --check-speed" if name in of_speed else ""
             raise click.UsageError(
-                f"{flag} is for --data{speed}, where the result is judged; give samples, or leave it out "
+                f"{flag} is for --data{speed}, which judges the result; give samples, or leave it out "
                 "and run qprof evaluate."
             )
 

@@ -55,7 +55,7 @@ def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
         f"{step}: left out after an internal error ({type(error).__name__}{where}); all else is done. "
         "This is a fault of qprof"
     )
-    remedy = "run again as 'qprof --debug ...' and please report what it prints"
+    remedy = "run again as 'qprof --debug ...' and please report the output"
     finding = Finding(Code.STEP_LEFT_OUT, sentence, step, remedy=remedy)
     LOGGER.error("%s", finding, extra={"finding": finding})
     LOGGER.debug("%s", step, exc_info=error)

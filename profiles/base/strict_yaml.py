@@ -133,7 +133,7 @@ def parse_all(documents: str) -> list[object]:
         line = f"line {mark.line + 1}: " if mark else ""
         at = 0 if mark is None else mark.index
         if "cannot start any token" in (problem.problem or "") and documents[at : at + 1] == "\t":
-            raise MalformedError(f"{line}a tab stands where YAML wants blanks", "write blanks") from None
+            raise MalformedError(f"{line}YAML does not allow this tab", "write blanks") from None
         if "nesting depth" in (problem.problem or ""):  # libyaml 0.2.6 has a limit of its own
             raise MalformedError(f"{line}lists and mappings are nested too deeply") from None
         raise MalformedError(f"{line}not YAML: {problem.problem or problem.context}") from None
@@ -227,7 +227,7 @@ def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
         family = form.partition("/")[0]
         if str(written).startswith(f"{family}/"):
             advice = "write it again with this qprof, or read it with the one that wrote it"
-        raise MalformedError(f"unknown format '{str(written)[:40]}': this qprof reads '{form}' alone", advice)
+        raise MalformedError(f"unknown format '{str(written)[:40]}': this qprof only reads '{form}'", advice)
     _check_whole(document)
     return top
 

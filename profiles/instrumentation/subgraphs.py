@@ -151,7 +151,7 @@ def _hidden(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constan
     """Return the reason why a tensor cannot be read, or ""; no Scan changes `constant` dimensions."""
     other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in CONTROL_FLOW), None)
     if other is not None:
-        return f"it is in a subgraph of {other}, and only those of If, Loop and Scan run as they are written"
+        return f"it is in a subgraph of {other}, and qprof only quantizes subgraphs of If, Loop and Scan"
     if same_names > 1:
         return "other tensors have the same name; prepare the model first"
     if value.dtype is None:

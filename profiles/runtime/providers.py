@@ -74,7 +74,7 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
         without = f", nor has {', '.join(map(os.path.basename, libraries))}" if libraries else ""
         return (
             f"{name}: onnxruntime has no operator {unknown[1]}{without}; load the library that brings it "
-            "with --custom-ops LIB (in Python: load_custom_operators), or, where it is a function of another "
+            "with --custom-ops LIB (in Python: load_custom_operators), or, if it is a function of another "
             "file, put that into the model: qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
         )
     return (
@@ -131,7 +131,7 @@ def check_provider(text: str) -> str:
         )
     if colon and not (device and option):
         raise ConfigError(
-            f"provider '{text}': {wanted} takes no device after a colon; give the provider alone, as in cpu"
+            f"provider '{text}': {wanted} takes no device after a colon; give only the provider, as in cpu"
             if device
             else f"provider '{text}': a device is missing after the colon; give one, as in cuda:1"
         )

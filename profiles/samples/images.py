@@ -186,7 +186,7 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
         size = config.get("size")
         if isinstance(size, int) and not processor:
             raise ConfigError(
-                f"{where}: size {size}: does not say of which side, and the file names no processor; write "
+                f"{where}: size {size}: the side is unknown, because the file names no processor; write "
                 f'"size": {{"shortest_edge": {size}}} or {{"height": {size}, "width": {size}}}'
             )
         settings["resize"] = _config_sides(where, "size", size)
@@ -197,7 +197,7 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
         number = config.get("resample", 3 if processor.startswith(BICUBIC_PROCESSORS) else 2)
         if not isinstance(number, int) or not 0 <= number < len(RESAMPLE):
             raise ConfigError(
-                f"{where}: resample {number!r}: is none of Pillow's; give 0 to {len(RESAMPLE) - 1}"
+                f"{where}: resample {number!r}: is not a filter of Pillow; give 0 to {len(RESAMPLE) - 1}"
             )
         settings["interpolation"] = RESAMPLE[number]
     if config.get("do_center_crop", "crop_size" in config):
@@ -350,7 +350,7 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
         channels_first = shape[-3] in wanted
         if channels_first == (shape[-1] in wanted):
             raise ConfigError(
-                f"{where}: input '{spec.name}' is {spec}, which does not say where its channels are; write a "
+                f"{where}: input '{spec.name}' is {spec}, so the axis of its channels is unknown; write a "
                 f"recipe with layout: nchw or layout: nhwc{_base_advice(where)}"
             )
     axes = shape[-3:]
@@ -393,7 +393,9 @@ def _picture_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe)
     if recipe.input is not None:
         named = [spec for spec in inputs if spec.name == recipe.input]
         if not named:
-            raise ConfigError(f"{where}: input '{recipe.input}': the model has none; its inputs are {names}")
+            raise ConfigError(
+                f"{where}: input '{recipe.input}': is not an input of the model; its inputs are {names}"
+            )
         return named[0]
     fitting = [spec for spec in inputs if spec.shape is not None and len(spec.shape) == 4]
     if len(inputs) > 1 and len(fitting) != 1:

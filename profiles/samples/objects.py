@@ -193,7 +193,7 @@ def open_object(
             return noted_arrays(f"{NAME}[{number}]", item, make, specs, first_of="" if number else NAME)
 
         every = partial(items_of, NAME, lambda: kept.again(arrays_of), advice)
-        items = partial(_some, every, "it has none, or was read before; give a new one")
+        items = partial(_some, every, "it is empty, or was already read; give a new one")
         transform = None
     elif isinstance(data, Iterator):
         items = _items_once(data)
@@ -227,7 +227,7 @@ def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
             raise DataError(f"{NAME}: has to be read a second time, and {ONCE}")
         was_read = True
         every = partial(items_of, NAME, lambda: data, "repair the data")
-        return _some(every, f"it has none, or was read before, and {ONCE}")
+        return _some(every, f"it is empty, or was already read, and {ONCE}")
 
     return items
 
@@ -331,7 +331,7 @@ def _as_array(where: str, value: object) -> object:
             return np.asarray([_as_array(where, item) for item in value])
     if not is_array(value):
         return value
-    with user_code(where, "convert it to a numpy array where the data is made"):
+    with user_code(where, "convert it to a numpy array in the code that makes the data"):
         if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
             return np.array(np.asarray(value))
         return np.array(np.from_dlpack(value))  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
         if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
             folders.sort(key=natural_key)
             is_order = [int(name) for name in folders] != list(range(len(folders)))
-            rule = "in the order of the numbers" if is_order else "as they are named"
+            rule = "in the order of the numbers" if is_order else "by their names"
         names = tuple(folders)
     number_of = {name: number for number, name in enumerate(names) if name}
     for path in paths:

@@ -139,7 +139,7 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     if recognising == [READERS[-1]]:
         suffixes = next(one.suffixes for one in READERS if preprocessing.reader == one.takes[0])
         files = f" of {', '.join(suffixes)} files" if suffixes else ""
-        advice = f"give a folder{files}, or such a file, for --preprocess {preprocessing.name}"
+        advice = f"give a folder{files}, or one such file, for --preprocess {preprocessing.name}"
         if not exists(source):
             problem, advice = "no such folder or file", f"check the path.{nearest_path(source)}"
         elif not is_folder(source):

@@ -365,7 +365,7 @@ def open_samples(
             preprocessing = load_preprocessing(str(tokenizer))
             assumed = f"{tokenizer}: makes tokens of the text, as it lies beside the model"
         if assumed and notes:
-            remedy = "--preprocess says otherwise"
+            remedy = "override with --preprocess"
             note(Finding(Code.READING_ASSUMED, assumed, preprocessing.name, remedy=remedy))
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:

@@ -240,7 +240,7 @@ def _empty_state(
     """Return the state before the first step: zeros, of no length along the axis that grows."""
     if spec.shape is None or spec.dtype.kind == "O":
         raise ConfigError(
-            f"{where}: the model does not say what '{spec.name}' is at first; give it, as constants: "
+            f"{where}: the first value of '{spec.name}' is unknown; give it, as constants: "
             f"{{{spec.name}: {{value: 0, shape: [...]}}}}"
         )
     grows = _grows(spec)

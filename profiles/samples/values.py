@@ -85,9 +85,9 @@ class Sample:
         each = rows_before // samples_before if samples_before else rows
         if each * samples_before != rows_before or rows > each:
             raise DataError(
-                f"{self.name}: has {rows} rows, and samples before it have {each}: of samples that are drawn "
-                "from all of them labels can be found only where all have as many; leave the limit out, or "
-                "give others to judge on, with labels of their own: --holdout-data DATA"
+                f"{self.name}: has {rows} rows, but samples before it have {each}: labels can be assigned to "
+                "drawn samples only if all samples have the same number of rows; leave the limit out, or "
+                "pass held-out samples with their own labels: --holdout-data DATA"
             )
         return self.position * each
 
@@ -283,12 +283,12 @@ def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
     elif dtype != spec.dtype and not _is_raw(dtype, spec.dtype):
         raise DataError(
             f"{where}: has type {type_text(dtype)}, expected {type_text(spec.dtype)}; "
-            "nothing is cast silently: convert it where the data is made"
+            "qprof never casts silently: convert it in the code that makes the data"
         )
     if spec.shape is None:
         return
     if len(spec.shape) != len(shape):
-        advice = "reshape it where the data is made"
+        advice = "reshape it in the code that makes the data"
         if len(shape) + 1 == len(spec.shape):
             advice = _order_advice(shape, spec.shape) or "add the batch dimension"
         raise DataError(

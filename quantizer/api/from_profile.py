@@ -130,13 +130,13 @@ def write_quantized(
     elif config.mode in DATA_FREE:
         asked = f"min_output_sqnr {config.min_output_sqnr:g}" if config.min_output_sqnr else "tolerance"
         raise ConfigError(
-            f"{path}: {asked}: what the outputs keep is not known without samples; "
+            f"{path}: {asked}: the quality of the outputs is unknown without samples; "
             "give --data DIR, or --profile FILE, which qprof dump-profile makes; or leave it out"
         )
     else:
         without = "int8-dynamic", "weight-only-8", "weight-only-4"
         words = [word for word in without if goes_with(recipe, PRECISIONS[word])]
-        neither = f"; or ask for what needs neither: --as {' or '.join(words)}" if words else ""
+        neither = f"; or choose a precision that needs neither: --as {' or '.join(words)}" if words else ""
         raise ConfigError(
             f"{path}: mode {config.mode} needs a profile or samples: give --data DIR, which "
             "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "

@@ -109,8 +109,8 @@ def profile_model(
     prepared = open_prepared(model)
     if not input_specs(prepared.model):
         raise ModelError(
-            f"{model}: has no inputs, so there is nothing to calibrate it on; "
-            "give a model that computes from data, or keep this one as it is"
+            f"{model}: has no inputs, so it cannot be calibrated; "
+            "give a model with inputs, or keep this one in float"
         )
     hidden = hidden_tensors(prepared.model)
     settings = settings_for(prepared.graph, settings, hidden)

@@ -234,7 +234,7 @@ class QuantizeResult(Presented):
             return f"not predicted (--set cost_model=off); {how_to_time(target)}"
         unknown = "times of this target's kernels are not known"
         if facts is not None and not facts.knows_sizes:
-            unknown = "the model leaves sizes free, and ranges alone do not tell them"
+            unknown = "the model has free sizes, which ranges do not determine"
         return f"not predicted: {unknown}; {how_to_time(target)}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def with_metric_of_labels(judge: J) -> J:
     if name is None:
         return judge
     sentence = f"{truth}: holds boxes, which metric {name} scores"
-    note(Finding(Code.METRIC_ASSUMED, sentence, str(truth), remedy="--metric map50 or f1 scores otherwise"))
+    note(Finding(Code.METRIC_ASSUMED, sentence, str(truth), remedy="override with --metric map50 or f1"))
     return replace(judge, metric=name)
 
 

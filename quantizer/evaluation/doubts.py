@@ -115,7 +115,7 @@ def _same_structure(one: str, other: str) -> bool:
 
 
 def _other_tool(provenance: Provenance) -> str:
-    return "" if provenance.tool == tool_name() else f", or prepared otherwise by {provenance.tool}"
+    return "" if provenance.tool == tool_name() else f", or prepared differently by {provenance.tool}"
 
 
 def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[Finding, ...]:
@@ -142,8 +142,8 @@ def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     if not count:
         return ()
     sentence = (
-        f"{count} Relu or Clip before floats of few bits: onnxruntime leaves them out, which is wrong, or "
-        "does not load the model; what is measured here has them"
+        f"{count} Relu or Clip before floats of few bits: onnxruntime wrongly drops them, or does not load "
+        "the model; the measurements here include them"
     )
     names = ";".join((*DROPS_RELU, ROUNDS_BIAS))
     remedy = f"set optimization.disable_specified_optimizers to {names} there, or use --target onnx"

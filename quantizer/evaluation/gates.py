@@ -173,8 +173,8 @@ def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
         return measuring
     if gate.min_speedup is not None:
         raise ConfigError(
-            f"min_speedup: times in {runtime} are not those of {target}, which the model is made for; leave "
-            "it out, or measure where it runs"
+            f"min_speedup: times in {runtime} do not apply to {target}, the target of the model; leave "
+            "it out, or measure on the target"
         )
     return replace(measuring, latency=None)
 

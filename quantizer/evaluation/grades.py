@@ -72,8 +72,8 @@ SURE = 0.5
 DOUBTED = tuned(
     4.0,
     figure=(
-        "where an open score shows no loss, 13 % of the models lose more than two points that are 2 to "
-        "4 times their limit off, as of those up to twice; 43 % beyond (433, 295 and 135 of 7,800 draws)"
+        "if an open score shows no loss, 13 % of the models at 2 to 4 times their limit lose more than two "
+        "points, as many as up to twice the limit; 43 % beyond (433, 295 and 135 of 7,800 draws)"
     ),
     chosen_on="ten trained models with weights of 2 to 8 bits, and of onnxruntime; their tuning splits",
 )
@@ -177,7 +177,7 @@ def decision_of(outputs: Sequence[OutputShift], drop: Score | None, scored: str 
         return Decision(worst, "outputs" if outputs else "", worst)
     for output in outputs:
         if output.is_destroyed:
-            overruled = f"output '{output.output}' is worth nothing, whatever the score is"
+            overruled = f"output '{output.output}' is useless, regardless of the score"
             return Decision("poor", "outputs", worst, overruled=overruled)
     read = [output for output in outputs if not scored or output.output == scored]
     decision = _decision_by_score(read, drop)

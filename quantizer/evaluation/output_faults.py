@@ -55,9 +55,9 @@ def _other_shape(floats: Arrays, quantized: Arrays, shape: tuple[Dim, ...] | Non
         if not same_rank or any(
             dim is not None and a != b for dim, a, b in zip(fixed, f.shape, q.shape, strict=True)
         ):
-            return f"has shape {list(q.shape)} where the float model's has {list(f.shape)}"
+            return f"has shape {list(q.shape)}, but the float model's has {list(f.shape)}"
     if floats and all(f.size for f in floats) and not any(q.size for q in quantized):
-        return "is empty where the float model's is not"
+        return "is empty, but the float model's is not"
     return ""
 
 
@@ -94,12 +94,10 @@ def _dead(floats: Arrays, quantized: Arrays, classes: ClassAxis, are_scores: boo
         within_one = are_scores & is_number & (low >= 0.0) & (high <= 1.0)
         dead = (least == most) & (high - low > np.where(within_one, LEAST_SCORE, STEPS * varying))
         if dead.any() and axis is None:
-            return f"all {values} values are {least.flat[0]:.3g} where the float model's vary"
+            return f"all {values} values are {least.flat[0]:.3g}, but the float model's vary"
         if dead.any():
             where = f"{int(dead.sum())} of {dead.size} along axis {axis}"
-            return (
-                f"columns are constant where the float model's vary ({where}; the first is {dead.argmax()})"
-            )
+            return f"columns are constant, but the float model's vary ({where}; the first is {dead.argmax()})"
     return ""
 
 

@@ -30,7 +30,7 @@ def gather_quantized(task: Task) -> bool:
     params = None if table is None or node.op_type != "Gather" else task.params(0)
     if table is None or params is None:
         raise task.error(
-            "a quantized embedding table is for Gather from a constant; plan this node otherwise"
+            "a quantized embedding table is for Gather from a constant; change this node in the plan"
         )
     shape = constant_shape(table) or ()
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)

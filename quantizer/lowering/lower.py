@@ -174,7 +174,7 @@ def writer_of(task: Task, form: str, writers: Writers) -> Writer:
         return float_rewrites()[implementation].write
     if (kind, implementation) not in writers:
         how = f" with implementation '{implementation}'" if implementation else ""
-        raise task.error(f"{kind}{how} is not written in form {form}; plan this node otherwise")
+        raise task.error(f"{kind}{how} is not written in form {form}; change this node in the plan")
     return writers[kind, implementation]
 
 

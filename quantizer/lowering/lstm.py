@@ -28,7 +28,7 @@ def dynamic_lstm(task: Task) -> bool:
     """Make an LSTM the operator with quantized weights."""
     node, emitter = task.node, task.emitter
     if node.op_type != "LSTM" or node.attributes.get_int("layout", 0) != 0:
-        raise task.error("only LSTM with layout 0 is dynamic; plan this node otherwise")
+        raise task.error("only LSTM with layout 0 is dynamic; change this node in the plan")
     inputs: list[ir.Value | None] = [
         value if value is None or index in (1, 2) else emitter.floating(value, node)
         for index, value in enumerate(node.inputs)
@@ -49,7 +49,7 @@ def dynamic_lstm(task: Task) -> bool:
         ):
             raise task.error(
                 "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "
-                f"one along axis {GATES_AXIS}; plan this node otherwise"
+                f"one along axis {GATES_AXIS}; change this node in the plan"
             )
         # The directions share the scale, or one scale for each column.
         columns = () if params.axis is None else (array.shape[GATES_AXIS],)

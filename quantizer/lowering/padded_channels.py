@@ -34,7 +34,7 @@ def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.M
             continue
         if len(sizes) != 1 or min(sizes) < group.channels:
             raise PlanError(
-                f"plan: adjustments: padded_channels of '{group.tensors[0]}': it and what it is tied to need "
+                f"plan: adjustments: padded_channels of '{group.tensors[0]}': it and its tied tensors need "
                 f"one number of at least {group.channels}; correct the entries"
             )
         padded_groups.append((group, sizes.pop()))

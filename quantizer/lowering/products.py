@@ -71,7 +71,7 @@ def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
     if weight is None or not fits or not _is_integer_weight(task, weight):
         raise task.error(
             "dynamic parameters are for Conv, ConvTranspose as sub-pixel, Gemm (alpha = beta = 1) and MatMul "
-            "with a weight of 8 bits; plan this node otherwise"
+            "with a weight of 8 bits; change this node in the plan"
         )
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None

@@ -109,7 +109,7 @@ def _check_block(block: Block, outer: frozenset[str], where: str) -> None:
         makers = ", ".join(f"'{n.name}' ({n.op_type})" for n in block.node if twice in n.output)
         raise ModelError(
             f"{where}: '{twice}' in graph '{block.name}' is made more than once"
-            f"{f', by node {makers}' if makers else ''}; give each value a name of its own and export again"
+            f"{f', by node {makers}' if makers else ''}; give each value a unique name and export again"
         )
     names = outer.union(made, {""})
     for node in block.node:

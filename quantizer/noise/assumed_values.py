@@ -18,8 +18,8 @@ from ...profiles.records.profile import Profile, TensorProfile, has_histograms
 ASSUMED_RMS = tuned(
     0.1,
     figure="the median of a model's activations is 0.09 to 0.18 in half of the models; at 0.05 a segmentation"
-    " takes 0.77 for 0.41 of float's time and a detector 0.46 for 0.40, at 0.2 the states of a speech "
-    "detector lose 3 dB, and others at most 0.4",
+    " takes 0.77 of float's time instead of 0.41 and a detector 0.46 instead of 0.40, at 0.2 the states of a "
+    "speech detector lose 3 dB, and others at most 0.4",
     chosen_on="profiles of 28 trained models; plans from onnxruntime's ranges of 19",
 )
 """Root mean square of a tensor's values over the largest magnitude in its range: a careful assumption."""

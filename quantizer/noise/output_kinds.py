@@ -64,7 +64,7 @@ MIN_SIDE = tuned(
 UNDECIDED = tuned(
     0.4,
     figure=(
-        "0.67 where they are uniform, as brightness nearly is; below 0.2 for a classifier that is "
+        "0.67 if they are uniform, as brightness nearly is; below 0.2 for a classifier that is "
         "sure in 19 of 20 cases"
     ),
     chosen_on="distributions",
@@ -75,7 +75,7 @@ UNDECIDED = tuned(
 PEAKED = tuned(
     4.0,
     figure=(
-        "4.1 where a twentieth of the places stand out, 9.8 where a hundredth do; enlarged "
+        "4.1 if a twentieth of the places stand out, 9.8 if a hundredth do; enlarged "
         "pictures have -0.1, dark ones up to 3"
     ),
     chosen_on="distributions, pictures",

@@ -363,8 +363,7 @@ def quantize(
     nans = 0 if has_nan else int(np.count_nonzero(np.isnan(floats)))
     if nans:
         raise DataError(
-            f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find where they "
-            "come from"
+            f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find their cause"
         )
     scale, zero_point = parameter_arrays(params, floats.shape)
     exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit integer

@@ -60,7 +60,7 @@ def profile_in(data: bytes, where: str) -> Profile:
     """Return the profile in the bytes of a file, see `load_profile`; `where` names it in messages."""
     if where.endswith(".onnx"):
         raise ProfileError(
-            f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
+            f"{where}: is a model, not a profile; give a profile, or make a plan of a quantized "
             "model with 'qprof import'"
         )
     profile = _foreign_profile(data, where)

@@ -347,12 +347,12 @@ def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
     who = source_of(profile)
     if needs:
         raise ProfileError(
-            f"{needs[0]}: needs histograms, and the profile has ranges only, of {who}; leave it out, "
+            f"{needs[0]}: needs histograms, but the profile from {who} has only ranges; leave it out, "
             "or profile the model with 'qprof dump-profile'"
         )
     sentence = (
-        f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; how values "
-        "are spread over them is assumed, and nodes that are too noisy then stay float"
+        f"the profile from {who} has only ranges: qprof uses them unchanged, with any calibrator, and "
+        "assumes the distribution of the values; nodes that are then too noisy stay float"
     )
     return (Finding(Code.RANGES_ONLY, sentence, remedy="check the model with 'qprof evaluate'"),)
 

@@ -98,8 +98,8 @@ def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     missed = [
         Finding(
             Code.BELOW_WISH,
-            f"output '{name}' is estimated to keep {db:.1f} dB, and {least:g} were asked for: weights of 8 "
-            "bits do not keep more",
+            f"output '{name}' has an estimated SQNR of {db:.1f} dB, below the limit of {least:g}: weights of "
+            "8 bits do not give more",
             name,
             {"estimated": db, "asked": least},
             "name nodes with keep_float, or take mode static or auto",
@@ -422,7 +422,7 @@ def _after_quantized(graph: Graph, products: Collection[str]) -> set[str]:
 
 UNNOTICED_DB = tuned(
     30.0,
-    figure="none: a thousandth of what varies (DECISIONS.md, 27)",
+    figure="none: a thousandth of the variation (DECISIONS.md, 27)",
     chosen_on="by hand",
     holds=(24.0, 37.5),
 )

@@ -60,8 +60,7 @@ def widen(model: ir.Model) -> tuple[Finding, ...]:
     if not changed:
         return ()
     sentence = (
-        "a model in 16-bit floats: it computes in float32 where it does not compute in integers; "
-        "its inputs and outputs stay as they were"
+        "a model in 16-bit floats: its float nodes compute in float32; its inputs and outputs do not change"
     )
     return (Finding(Code.WIDENED, sentence),)
 

@@ -168,7 +168,7 @@ class Attribution:
             sentence = f"{worst.name} adds {share}, and other nodes round the same values"
         else:
             costs = f"{gain:.1f} dB" if math.isfinite(gain) else "all that is lost"
-            sentence = f"{worst.name} alone costs {costs} ({share})"
+            sentence = f"{worst.name} costs {costs} by itself ({share})"
             figures["db"] = gain
         return (Finding(Code.MAIN_CAUSE, f"{sentence}, run on {self.samples}", worst.name, figures),)
 

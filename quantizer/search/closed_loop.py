@@ -421,7 +421,7 @@ class _CheckedPlans:
         kinds = best.plan.plan.nodes.items()
         in_integers = [name for name, entry in kinds if entry.kind.counts_as_quantized]
         known = best.change.known.with_floats(dict.fromkeys(in_integers, self._measured_noise))
-        yield Change(best.facts, known, "with quantized weights alone", most=math.inf)
+        yield Change(best.facts, known, "with only weights quantized", most=math.inf)
 
     def _as_float(self, best: _Checked) -> Iterator[Change]:
         """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
@@ -486,7 +486,7 @@ def _in_other_formats(first: _Checked) -> Iterator[Change]:
         for share in SPARE_ROOM:
             spare = known.size_error + share * size_in_bytes(config.fit_size)
             with_floats = replace(known, floats_fit=True, size_error=spare)
-            yield Change(facts, with_floats, "with float weights where they fit", most=math.inf)
+            yield Change(facts, with_floats, "with float weights if they fit", most=math.inf)
     elif config.weight_type in FEW_BITS and (config.asks_quality or first.is_destroyed):
         recipe = replace(facts.recipe, config=config)
         if (settings := weight_only_settings(recipe)) is not None:

@@ -491,7 +491,7 @@ class Verdict(Presented):
         if self.is_vain:
             if not self.composition.uses_integers:
                 return "nothing in it is quantized"
-            return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
+            return "the model is hardly smaller and hardly faster than float"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
         counted = _count(scored.rows, "row" if self.metric == ACCURACY else "sample")
@@ -502,30 +502,30 @@ class Verdict(Presented):
             if not self.is_unsure:
                 return ""
             most = max(scored.drop_high, -scored.drop_low)
-            known = f"to {most:.2g} {unit} only" if most < inf else "too little"
+            known = f"only to {most:.2g} {unit}" if most < inf else "too little"
             enough = scored.rows_to_show(NARROW * WANTED_DROP)
             more = "" if enough is None else f"; about {enough} would decide"
             decides = (
                 "the output decides"
                 if decision.grade == decision.outputs
-                else f"{decision.outputs} by the output alone, which the score does not confirm"
+                else f"{decision.outputs} by the output, which the score does not confirm"
             )
-            return f"{decides}: {counted} tell{'s'[: scored.rows == 1]} the score {known}{more}"
+            return f"{decides}: {counted} determine{'s'[: scored.rows == 1]} the score {known}{more}"
         if decision.so_far:
-            lost = f"{scored.drop_high:.2f} {unit} at most are lost"
+            lost = f"it loses at most {scored.drop_high:.2f} {unit}"
             return f"the score decides: {lost}, and {counted} cannot show less"
         if decision.grade == decision.outputs:
             return ""
         if self.grade == "good":
             lost = (
-                f"{scored.drop_high:.2f} {unit} at most are lost"
+                f"it loses at most {scored.drop_high:.2f} {unit}"
                 if scored.drop_high > 0.0
-                else "nothing is lost"
+                else "it loses nothing"
             )
-            return f"the score decides: {lost}, however far the output moves"
+            return f"the score decides: {lost}, although the output moves"
         if scored.drop_low > 0.0:
-            return "the score decides: what it loses is no chance"
-        return f"the score decides, as measured: {counted} cannot show that it loses less"
+            return "the score decides: the loss is beyond chance"
+        return f"the measured score decides: {counted} cannot show a smaller loss"
 
     @property
     def has_floats_speed(self) -> bool:

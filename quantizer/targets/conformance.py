@@ -102,7 +102,7 @@ def _joined_values_are_quantized_once(model: ir.Model, target: Target) -> Iterat
             yield _at(
                 node,
                 f"quantizes joined '{join.outputs[0].name}' a second time, from a zero point that is not "
-                f"0, of which {target.name} crashes",
+                f"0, which crashes {target.name}",
             )
 
 
@@ -134,7 +134,7 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach
         if float(scale.numpy().min()) * 256.0 < (bounds[1] - bounds[0]) * (1.0 - TOLERANCE):
             yield _at(
                 producer,
-                f"{target.name} computes {producer.op_type} wrongly where the "
+                f"{target.name} computes {producer.op_type} wrongly if the "
                 f"parameters of its output do not cover {bounds[0]:g} to {bounds[1]:g}, as those of "
                 f"'{quantized.name}'",
             )

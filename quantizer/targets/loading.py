@@ -167,7 +167,7 @@ def _malformed_in(where: str) -> Iterator[None]:
     try:
         yield
     except MalformedError as problem:
-        file_advice = "correct it; 'qprof schema config' prints what a file may hold"
+        file_advice = "correct it; 'qprof schema config' prints the keys of the file"
         advice = "see 'qprof quantize --help'" if where == OPTIONS else file_advice
         raise ConfigError(problem.message(where, advice)) from None
 
@@ -321,7 +321,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         )
     if config.is_float16 and config.form != "qdq":
         yield MalformedError(
-            f"float_type float16: form {config.form} has scales in float32 alone", "use form qdq, or float32"
+            f"float_type float16: form {config.form} has only float32 scales", "use form qdq, or float32"
         )
     if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
         yield MalformedError(
@@ -344,7 +344,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     # At the border.
     if config.kv_cache != "float" and not target.int8_caches:
         yield MalformedError(
-            f"kv_cache {config.kv_cache}: {target.name} has no operators for such a cache", "use float"
+            f"kv_cache {config.kv_cache}: {target.name} has no operators for an int8 cache", "use float"
         )
     integers = ("int8",) if target.zero_points == "zero" else ("uint8", "int8")
     borders = [name for name in integers if name in target.activation_types]
@@ -352,7 +352,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         borders = []
     if config.io not in ("float", *borders):
         yield MalformedError(
-            f"io {config.io}: {target.name} has none in form {config.form}",
+            f"io {config.io}: {target.name} has no integer inputs and outputs in form {config.form}",
             f"use io {' or '.join((*borders, 'float'))}",
         )
     # Modes.

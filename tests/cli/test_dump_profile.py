@@ -46,7 +46,9 @@ def test_without_a_name_the_profile_is_called_after_the_model(
 def test_on_request_no_samples_are_kept(tmp_path: Path) -> None:
     dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml")
     result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--keep-samples", "0")
-    assert "no samples are kept: what qprof quantize says of a model is estimated, not run" in result.stdout
+    assert (
+        "no samples are stored: the quality that qprof quantize prints is estimated, not run" in result.stdout
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 

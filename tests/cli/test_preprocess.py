@@ -208,7 +208,7 @@ def test_the_folders_of_pictures_are_their_labels(
     result = run("evaluate", MODEL, MODEL, *data, "--no-latency", "--json")
     assert result.exit_code == 1  # a verdict: the pictures were dealt to the folders in turn
     assert json.loads(result.stdout)["samples"] == 32
-    assert "the folders are 10 classes, numbered as they are named: 0 '0', 1 '1'" in result.stderr
+    assert "the folders are 10 classes, numbered by their names: 0 '0', 1 '1'" in result.stderr
 
 
 @pytest.mark.parametrize("word", ["imagnet", "x" * 6000])

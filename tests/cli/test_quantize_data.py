@@ -188,7 +188,7 @@ def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
         result = qprof(*asked, *options)
         assert result.exit_code == 2
         named = " ".join(options).partition("=")[0] if "--set" in options else options[0]
-        assert f"{named} is for --data, where the result is judged" in result.stderr
+        assert f"{named} is for --data, which judges the result" in result.stderr
 
 
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path
     labels.write_text(LABELS.read_text().replace("9", "10"))
     line = labels.read_text().split("\n").index("10") + 1
     result = quantize("--labels", labels, "-o", tmp_path / "q.onnx")
-    assert f"labels.txt, line {line}: label 10 is none of the output's 10 classes, 0 to 9" in result.stderr
+    assert f"labels.txt, line {line}: label 10 is not one of the output's 10 classes, 0 to 9" in result.stderr
     assert "choose another output, or the axis (--class-axis)" in result.stderr
     assert "reading" not in result.stderr
     assert list(tmp_path.iterdir()) == [labels]

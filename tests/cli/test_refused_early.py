@@ -41,7 +41,7 @@ JUDGING = [
     ("--metric", "psnr", "metric 'psnr': needs the truth"),
     ("--labels", "few.txt", "few.txt: 3 labels, but the samples have 400 rows"),
     ("--labels", "words.txt", "words.txt, line 1: 'cat' is not an integer label"),
-    ("--labels", "high.txt", "high.txt, line 1: label 99 is none of the output's 10 classes"),
+    ("--labels", "high.txt", "high.txt, line 1: label 99 is not one of the output's 10 classes"),
 ]
 RUNTIME = [("--set", "runtime=tvm", "runtime 'tvm': there is no such runtime")]
 HOLDOUT = [("--holdout-data", "nothing", "nothing: no such folder or file")]
@@ -102,8 +102,8 @@ def test_tune_refuses_it_before_a_trial(
 
 IDLE = [
     ("quantize --profile {profile} -o q.onnx --preprocess imagenet", "--preprocess is for --data"),
-    ("report {model} -o page --labels few.txt", "report: labels is for what is measured"),
-    ("report {model} -o page --limit 3", "report: limit is for what is measured"),
+    ("report {model} -o page --labels few.txt", "report: labels is for measurements"),
+    ("report {model} -o page --limit 3", "report: limit is for measurements"),
 ]
 """Commands with an option that nothing would read."""
 

@@ -296,7 +296,7 @@ def test_external_data_is_quantized_from(tmp_path: Path) -> None:
 def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     onnx.save(parse("net () => (float[2] y) <float[2] w> { y = Neg(w) }"), tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match=r"m\.onnx: has no inputs, so there is nothing to calibrate it on"):
+    with pytest.raises(ModelError, match=r"m\.onnx: has no inputs, so it cannot be calibrated"):
         profile_model(tmp_path / "m.onnx", tmp_path / "data")
 
 

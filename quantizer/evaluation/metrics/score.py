@@ -65,7 +65,7 @@ def check_output(output: str | None, first: Outputs) -> None:
     """Raise ModelError if an output is none of those on the first sample; None is the first of them."""
     if output is not None and output not in first:
         raise ModelError(
-            f"output '{output}': the model has none of this name; its outputs are {', '.join(first)}."
+            f"output '{output}': the model has no output of this name; its outputs are {', '.join(first)}."
             f"{nearest(output, first)}"
         )
 

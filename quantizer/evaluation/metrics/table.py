@@ -203,9 +203,7 @@ KINDS: tuple[MetricKind, ...] = (
 )
 """Every built-in metric that has a name."""
 
-USER_FUNCTION = MetricKind(
-    "file.py:function", "a function of one's own", "", "what the function reads", unit=""
-)
+USER_FUNCTION = MetricKind("file.py:function", "your own function", "", "the input of the function", unit="")
 """A metric without a name in the table."""
 
 _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")

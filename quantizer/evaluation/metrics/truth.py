@@ -57,8 +57,8 @@ class Labels:
         line = None if self.lines is None else self.lines[row]
         raise DataError(
             f"{_place(self.file, row if self.rows is None else self.rows[row], line)}: label "
-            f"{self.classes[row]} is none of the output's {count} classes, 0 to {count - 1}; correct it, or "
-            "choose another output, or the axis (--class-axis) that has these classes"
+            f"{self.classes[row]} is not one of the output's {count} classes, 0 to {count - 1}; correct it, "
+            "or choose another output, or the axis (--class-axis) that has these classes"
         )
 
     def check_rows(self, rows: int, *, cut: bool, ended: bool = True) -> None:

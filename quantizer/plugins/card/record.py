@@ -228,7 +228,7 @@ def _page(card: Card) -> Iterator[str]:
     name, origin = _code(card.quantized_model[0].name), _code(card.float_model[0].name)
     samples = f"{counted(evaluation.samples, evaluation.rows)} of {_code(asked.data)}"
     yield f"\n# {name}\n"
-    yield f"Quantized from {origin}. Both were run on {samples} by {card.tool}; what it found:\n"
+    yield f"Quantized from {origin}. {card.tool} ran both models on {samples}:\n"
     yield "| | float | quantized | |"
     yield "|---|---:|---:|---|"
     if evaluation.score is not None:

@@ -148,7 +148,7 @@ def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -
         "same" if same_data else "differs",
         f"{then.samples} samples, digest {then.subject.data[:16]}",
         f"{now.samples} samples, digest {now.subject.data[:16]}",
-        "" if same_data else "other samples, or read otherwise: see --preprocess",
+        "" if same_data else "other samples, or another recipe: see --preprocess",
     )
     if unscored:
         yield Check("truth", "not checked", f"digest {then.subject.metric}", "", unscored)

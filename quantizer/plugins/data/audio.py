@@ -216,7 +216,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     findings: tuple[Finding, ...] = ()
     if recipe.window is None:
         cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
-        remedy = "window and hop in the recipe cut otherwise"
+        remedy = "override with window and hop in the recipe"
         findings = (Finding(Code.READING_ASSUMED, f"{where}: {cut}", where, remedy=remedy),)
     return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, findings)
 

@@ -373,8 +373,8 @@ def _scaling(
         scaled = sorted(scaling.keys() & set(_as_list(columns_of[spec.name])))
         if scaled and spec.dtype.kind != "f":
             raise ConfigError(
-                f"{where}: mean and std: input '{spec.name}' takes {type_text(spec.dtype)}, and column "
-                f"'{scaled[0]}' scaled is none; leave it out"
+                f"{where}: mean and std: input '{spec.name}' takes {type_text(spec.dtype)}, but column "
+                f"'{scaled[0]}' is float after scaling; leave it out"
             )
     for name, (mean, std) in scaling.items():
         if not math.isfinite(mean) or not math.isfinite(std) or std == 0.0:

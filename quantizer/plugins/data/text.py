@@ -107,8 +107,8 @@ class TextEncoder:
         """Return the tokens of an answer after the one that its decoder begins with."""
         if text is None:
             raise DataError(
-                f"{where}: is one text, and the model takes two, what its encoder reads and what its decoder "
-                "answers; write TEXT<tab>ANSWER, or name two fields of a table, as field: [text, answer]"
+                f"{where}: is one text, but the model needs two, for its encoder and its decoder; "
+                "write TEXT<tab>ANSWER, or name two fields of a table, as field: [text, answer]"
             )
         encoded = _encoded(self.tokenizer, text, None)
         return np.append(start, encoded["ids"][encoded["attention_mask"] > 0])
@@ -234,7 +234,7 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
             f"{path}: '{output}' goes to '{name}' from step to step{more}; of a text the first {first} are "
             f"run together, then {' and '.join(then) or 'nothing'}"
         )
-        remedy = "prompt, decode and answer in a recipe say otherwise"
+        remedy = "override with prompt, decode and answer in a recipe"
         findings.append(Finding(Code.READING_ASSUMED, sentence, str(path), remedy=remedy))
     return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(findings), start)
 
@@ -270,10 +270,10 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
         role = recipe.inputs.get(spec.name) or usual
         if role is None:
             raise ConfigError(
-                f"{where}: what input '{spec.name}' ({spec}) takes is unknown; in a recipe with reader: text "
-                f"name it, as inputs: {{{spec.name}: ids}} (attention_mask, token_type_ids, position_ids), "
-                f"give its value, as {values_advice([spec])}, or, for a cache, the output that it takes from "
-                "the step before, as state: {OUTPUT: past.*}"
+                f"{where}: the contents of input '{spec.name}' ({spec}) are unknown; in a recipe with "
+                f"reader: text name them, as inputs: {{{spec.name}: ids}} (attention_mask, token_type_ids, "
+                f"position_ids), give its value, as {values_advice([spec])}, or, for a cache, its output of "
+                "the previous step, as state: {OUTPUT: past.*}"
             )
         roles[spec.name] = role
     return roles
@@ -443,7 +443,7 @@ def _texts(where: str, line: bytes, encoder: TextEncoder) -> list[str]:
     texts = text.split("\t") if encoder.recipe.pairs == "tab" else [text]
     if len(texts) > 2:
         raise DataError(
-            f"{where}: has {len(texts) - 1} tabs, where one parts the texts of a pair; remove them, or set "
+            f"{where}: has {len(texts) - 1} tabs, but a pair has one between its texts; remove them, or set "
             "pairs: none in a recipe"
         )
     return texts

@@ -101,7 +101,7 @@ def check_comparable(
                 f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model, or "
                 "--allow-different to compare tensors of the same name"
             )
-        sentence = f"the models differ in structure, tensors are compared by name alone: {pair}"
+        sentence = f"the models differ in structure, so tensors are compared only by name: {pair}"
         findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
     elif old.model.weights != new.model.weights:
         sentence = "the models have the same structure and different weights"

@@ -76,9 +76,9 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
         if not any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
             others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
             raise ConfigError(
-                f"part {part}: reads no output of another part, and none reads its outputs; its inputs are "
+                f"part {part}: is not connected to another part; its inputs are "
                 f"{', '.join(inputs[part])}, the outputs of the others {', '.join(others)}: connect them "
-                "with --connect PART:INPUT=PART:OUTPUT, or quantize it alone"
+                "with --connect PART:INPUT=PART:OUTPUT, or quantize it separately"
             )
     order = _running_order(list(inputs), sources)
     sources |= _masks_of_encoders(order, inputs, sources)

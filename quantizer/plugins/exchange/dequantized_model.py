@@ -285,7 +285,7 @@ def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
         walk.floats[output] = rounded
         return
     if rounded is None:
-        raise _UnreadError(f"'{name_of(data)}' is not quantized by what is read")
+        raise _UnreadError(f"'{name_of(data)}' is not quantized by a known operator")
     own = rounded.params
     if (
         own is None
@@ -416,7 +416,7 @@ def _read_integer_product(node: ir.Node, walk: _Walk) -> None:
         uses = list(result.uses())
         user = uses[0].node if len(uses) == 1 else None
         if user is None or user.op_type not in ("Mul", "Cast"):
-            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
+            raise _UnreadError("its sums are not scaled only by Cast and Mul")
         for factor in _factors(user.inputs[1 - uses[0].idx]) if user.op_type == "Mul" else ():
             has_data_scale |= factor in walk.scales
             constant = constant_of(factor)

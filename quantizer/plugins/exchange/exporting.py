@@ -63,7 +63,7 @@ def export(
             check_model(document.model, prepared.identity, where)
         content = file_content(document, prepared.model, format)
         if entry.holds == "ranges" and isinstance(document, QuantPlan):
-            sentence = "the ranges are those that the plan represents, of its quantized activations alone"
+            sentence = "the ranges come from the plan, and only quantized activations have one"
             note(Finding(Code.EXPORT_LOSES, f"{format}: {sentence}", format))
         note(Finding(Code.EXPORT_LOSES, f"{format}: losses: {entry.lost_writing}", format))
     if output is not None:

@@ -182,7 +182,7 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     if not added:
         return params
     some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
-    sentence = f"taken from what they read, for the file has no parameters of them: {some}"
+    sentence = f"the file has no parameters for these tensors, so they come from their inputs: {some}"
     taken = assumption(sentence, added[0], tensors=len(added))
     return replace(params, tensors=tensors, findings=(*params.findings, taken))
 

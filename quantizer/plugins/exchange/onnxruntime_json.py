@@ -70,12 +70,12 @@ def read(data: bytes, where: str) -> ForeignRanges:
             histograms[name] = bins
     findings = []
     if several:
-        what = f"{len(several)} tensors have a range for each channel, of which the whole is taken"
+        what = f"{len(several)} tensors have a range for each channel; qprof uses the union"
         findings.append(assumption(f"{what}: {some_of(several)}", tensors=len(several)))
     if histograms:
         sentence = (
-            f"the histograms of {len(histograms)} tensors are taken, not the ranges that {method or 'it'} "
-            "chose: the calibrator of qprof chooses ranges from them"
+            f"{len(histograms)} tensors have histograms, from which the calibrator of qprof chooses ranges, "
+            f"instead of those that {method or 'the tool'} chose"
         )
         findings.append(assumption(sentence, tensors=len(histograms)))
     tool = f"onnxruntime ({method})" if method else "onnxruntime"

@@ -75,7 +75,7 @@ def import_profile(
         profile = bind(profile, prepared.model, prepared.identity, where)
         for finding in missing_tensors(profile, prepared.graph, where):
             note(finding)
-        note(Finding(Code.IMPORT_LOSES, f"{where}: holds {entry.lost_reading}", where))
+        note(Finding(Code.IMPORT_LOSES, f"{where}: contains {entry.lost_reading}", where))
     if output is not None:
         save_profile(profile, output)
     return profile
@@ -167,7 +167,9 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     narrower = _cut_to_possible(tensors, graph) if entry.is_symmetric else {}
     if narrower:
         of = f"the ranges of {len(narrower)} of {len(tensors)} tensors"
-        sentence = f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}"
+        sentence = (
+            f"{where}: {of} are cut to the possible results of their operators: {some_of(list(narrower))}"
+        )
         note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(narrower)}))
         tensors |= narrower
     ranges_only = all(tensor.histogram == UNKNOWN_BINS for tensor in tensors.values())

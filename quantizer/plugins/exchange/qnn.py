@@ -125,7 +125,7 @@ def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
         return left_out("its channels differ in bitwidth or is_symmetric")
     scales = [channel.scale for channel in channels if channel.scale is not None]
     if len(scales) < len(channels):
-        return left_out("it has a bit width alone")
+        return left_out("it has only a bit width")
     offsets, signed = [channel.offset for channel in channels], first.symmetric
     if signed is None:  # a constant that does not say is signed where its offsets are central
         signed = is_constant and set(offsets) == {-(1 << (first.bits - 1))}

@@ -45,7 +45,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     """Return the parameters that a quantized model, as read, has for a prepared float model."""
     source = dequantize_model(model)
     if not source.stored and not source.constants:
-        problem = f"what it says of quantization cannot be read: {_unread(source)}"
+        problem = f"its quantization cannot be read: {_unread(source)}"
         raise ModelError(
             f"{name}: {problem if source.unread else 'has no quantized tensor'}; {_readable(model)}"
         )
@@ -56,7 +56,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     if not any(node.inputs for node in facts.nodes.values()):
         if source.unread:
             raise ModelError(
-                f"{name}: what it says of quantization cannot be read: {_unread(source)}; {_readable(model)}"
+                f"{name}: its quantization cannot be read: {_unread(source)}; {_readable(model)}"
             )
         raise ModelError(
             f"{name}: none of its quantized nodes is in the float model; give the float model that it was "
@@ -395,7 +395,7 @@ def _on_nodes(
     if matched.unmatched:
         sentence = (
             f"{len(matched.unmatched)} nodes of {name} are not in the prepared float model"
-            f"{_such(matched.unmatched)}: what it says of them is left out"
+            f"{_such(matched.unmatched)}: their parameters are skipped"
         )
         yield omission(sentence, name, nodes=len(matched.unmatched))
     several = [n for n, params in source.stored.items() if len(params) > 1]
@@ -408,7 +408,7 @@ def _on_nodes(
     if folded:
         sentence = (
             f"{len(folded)} products have the scales folded into their weights that follow them in "
-            f"{name}{_such(folded)}: their scales are multiplied, and what was rounded between is not"
+            f"{name}{_such(folded)}: their scales are multiplied, and the rounding between is lost"
         )
         yield assumption(sentence, name, nodes=len(folded))
     if source.few_bits:
@@ -416,7 +416,7 @@ def _on_nodes(
         remedy = "set float_type: float16 in the plan, in form qdq for a target that takes it"
         yield omission(sentence, name, remedy)
     if source.unread:
-        sentence = f"what {name} says in these operators could not be read and is left out: {_unread(source)}"
+        sentence = f"these operators of {name} could not be read and are skipped: {_unread(source)}"
         yield omission(sentence, name)
 
 

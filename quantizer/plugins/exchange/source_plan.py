@@ -264,7 +264,7 @@ class _Decider:
             elif target.zero_points == "zero" and params.zero_point.any():
                 yield f"'{name}' with a zero point other than 0"
             elif params.axis is not None and not graph.is_constant(name):
-                yield f"'{name}' with a scale for each channel, as it is an activation"
+                yield f"'{name}' with a scale for each channel, because it is an activation"
 
     def _are_stored(self, node: Node, inputs: Mapping[int, QuantParams]) -> bool:
         """Whether a node reads quantized values only because its producer stores them so."""

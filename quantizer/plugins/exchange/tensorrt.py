@@ -45,8 +45,8 @@ def read(data: bytes, where: str) -> ForeignRanges:
     empty = [name for name, scale in scales.items() if scale == 0.0]
     findings = [
         assumption(
-            "ranges are symmetric: half of one is unused where a tensor is never negative and no operator "
-            "says so"
+            "ranges are symmetric: half of a range is unused if a tensor is never negative and its operator "
+            "does not imply it"
         )
     ]
     if empty:
@@ -82,8 +82,6 @@ def write(profile: Profile, model: ir.Model) -> str:
     if empty:
         sentence = f"left out {len(empty)} tensors that are always 0: {some_of(empty)}"
         note(Finding(Code.EXPORT_LOSES, sentence, figures={"tensors": len(empty)}))
-    sentence = (
-        f"the first line is {FIRST_LINE}: TensorRT takes a cache of its own version and calibrator only"
-    )
-    note(Finding(Code.EXPORT_LOSES, sentence, remedy="set there what you use (8.6.1 is TRT-8601)"))
+    sentence = f"the first line is {FIRST_LINE}: TensorRT only accepts its own version and calibrator"
+    note(Finding(Code.EXPORT_LOSES, sentence, remedy="write your version there (8.6.1 is TRT-8601)"))
     return "\n".join(lines) + "\n"

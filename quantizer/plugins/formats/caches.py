@@ -154,8 +154,8 @@ def with_int8_caches(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     held |= borders.keys()
     taken, given = ([n for n in names if n in held] for names in (facts.graph.inputs, facts.graph.outputs))
     sentence = (
-        f"keys and values are int8: the model takes {_listed(taken)} and gives {_listed(given)} in int8, "
-        "which a program allocates as such and hands on as they are"
+        f"keys and values are int8: inputs {_listed(taken)} and outputs {_listed(given)}; "
+        "your program must allocate them as int8 and pass them on unchanged"
     )
     every = (*taken, *given)
     findings = [Finding(Code.INT8_CACHES, sentence, every[0], {"tensors": len(every)})] if every else []

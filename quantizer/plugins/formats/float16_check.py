@@ -40,8 +40,8 @@ LOCATED = 2
 
 SHARE = tuned(
     0.25,
-    figure="0.125 makes 191 nodes of a pitch tracker float32 where 9 are, 0.5 four; no other model changes",
-    chosen_on="check samples of 22 trained models, two of which come by it",
+    figure="0.125 makes 191 nodes of a pitch tracker float32 instead of 9, 0.5 four; no other model changes",
+    chosen_on="check samples of 22 trained models, two of them affected",
 )
 """Of what an output may be off float16 may use: noise adds up as squares, so that it takes a sixteenth."""
 
@@ -50,7 +50,7 @@ ROUNDS = 8
 
 WORTH = tuned(
     0.9,
-    figure="0.45 makes 191 nodes of a pitch tracker float32 where 9 are, 0.99 changes no model",
+    figure="0.45 makes 191 nodes of a pitch tracker float32 instead of 9, 0.99 changes no model",
     chosen_on="check samples of two pitch trackers",
     holds=(0.9, 0.99),
 )
@@ -61,7 +61,7 @@ MAX_RUN_ELEMENTS = 2**25
 
 LOST = tuned(
     1e-4,
-    figure="half of it makes 8 nodes of a pitch tracker float32 where 9 are, and changes no other model",
+    figure="half of it makes 8 nodes of a pitch tracker float32 instead of 9, and changes no other model",
     chosen_on="check samples of two pitch trackers",
 )
 """Noise over signal from which on a tensor lost something: 40 dB, where float16 itself leaves 70."""

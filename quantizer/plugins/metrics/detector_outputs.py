@@ -176,8 +176,8 @@ def _check_scores(head: Head, arrays: list[Array]) -> int | None:
     if low < -SCORE_SLACK or high > 1.0 + SCORE_SLACK:
         of_yolo = "; keypoints, masks? say how many classes there are with nc=" * head.form.startswith("yolo")
         raise ModelError(
-            f"output '{head.outputs[0]}': what would be scores, read as {head.form}, goes from {low:.4g} to "
-            f"{high:.4g} and not from 0 to 1{of_yolo}; name the form with head=, or another output with "
+            f"output '{head.outputs[0]}': read as {head.form}, its scores range from {low:.4g} to "
+            f"{high:.4g} instead of 0 to 1{of_yolo}; name the form with head=, or another output with "
             "--scored-output"
         )
     return scores.shape[-1] if form.before_nms else None

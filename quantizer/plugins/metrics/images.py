@@ -100,7 +100,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),
         finish=pictures.check_rows,
-        assumed=(f"{source.metric.kind.name}: values of output '{output}' are taken as 0 to {peak:g}",),
+        assumed=(f"{source.metric.kind.name}: values of output '{output}' are assumed to be 0 to {peak:g}",),
     )
 
 

@@ -224,9 +224,9 @@ def _classes_by_name(
     left = sorted(f"'{named.get(number) or number}'" for number in with_boxes if number not in known)
     if not known or (with_boxes and len(left) == len(with_boxes)):
         raise DataError(
-            f"{path}: its classes {_some(left or list(map(repr, named.values())))} are none of the model's, "
-            f"{_some(list(map(repr, names.values())))}; name them as the model does, or where their numbers "
-            f"are the model's, say {source.metric.kind.name}:ids=yes"
+            f"{path}: its classes {_some(left or list(map(repr, named.values())))} are not among the "
+            f"model's, {_some(list(map(repr, names.values())))}; use the names of the model, or, if the "
+            f"numbers match the model's, pass {source.metric.kind.name}:ids=yes"
         )
     classes = {number: number_of[name] for number, name in known.items()}
     shown = [f"{named[number]} is {classes[number]}" for number in sorted(known) if number in with_boxes]

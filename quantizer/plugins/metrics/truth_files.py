@@ -74,8 +74,8 @@ def unique_stems(path: str) -> Callable[[str], str]:
         stem = stem_of(name)
         if names.setdefault(stem, name) != name:
             raise DataError(
-                f"{path}: samples {names[stem]} and {name} would both have the truth of '{stem}'; "
-                "give each file a name of its own, in samples and truth"
+                f"{path}: samples {names[stem]} and {name} would both have the labels of '{stem}'; "
+                "give each file a unique name, in samples and labels"
             )
         return stem
 

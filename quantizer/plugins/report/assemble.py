@@ -105,7 +105,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
         times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
-        changes = section("what to try", lambda: tuple(_changes(results))) or ()
+        changes = section("changes to try", lambda: tuple(_changes(results))) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
     at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()

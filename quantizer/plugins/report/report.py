@@ -93,7 +93,7 @@ def report(
     if data is None and how.gate.has_limit:
         raise ConfigError("report: a gate needs something measured; give --data")
     if data is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
-        raise ConfigError(f"report: {unread[0]} is for what is measured; give --data, or leave it out")
+        raise ConfigError(f"report: {unread[0]} is for measurements; give --data, or leave it out")
     if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
         profile = quantized.judged.profile or None
     tuned: Any = quantized if hasattr(quantized, "trials") else None  # a `TuneResult`
@@ -285,7 +285,7 @@ def _files_beside(
     """Return plan and profile from YAML files beside a quantized model, with findings on the wanted ones."""
     provenance = read_provenance(quantized.model)
     if provenance is None:
-        sentence = "the quantized model does not say what it was made from: no estimates in the report"
+        sentence = "the quantized model does not name its plan: the report has no estimates"
         return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
     prepared = model.prepared
     plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)

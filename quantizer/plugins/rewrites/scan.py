@@ -139,8 +139,8 @@ def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
     if len(arrays) < 2 or biases is None or not is_usual:
         raise PlanError(
             f"node '{node.name}' ({node.op_type}): a scan is for GRU and RNN with layout 0, their usual "
-            f"functions, and quantized weights with one scale or one along axis {GATES_AXIS}; plan this node "
-            "otherwise"
+            f"functions, and quantized weights with one scale or one along axis {GATES_AXIS}; change this "
+            "node in the plan"
         )
     (w, r), (w_params, r_params), directions = arrays, params, _directions_of(node)
     halves = (

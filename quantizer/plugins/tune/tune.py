@@ -448,7 +448,7 @@ def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
         return target.optimised
     if target.objective == "latency":
         raise ConfigError(
-            f"objective latency: onnxruntime, which runs models here, is not what runs them for "
+            f"objective latency: models run here in onnxruntime, which is not the runtime of target "
             f"{recipe.target.name}; use int8-share or size"
         )
     return target.objective or "int8-share"

@@ -67,7 +67,7 @@ def test_keys_are_always_text() -> None:
     [
         ("a: [1", "not YAML"),
         ("a: b: c", "line 1: not YAML: mapping values are not allowed"),
-        ("a:\n\tb: 1", "line 2: a tab stands where YAML wants blanks"),
+        ("a:\n\tb: 1", "line 2: YAML does not allow this tab"),
         ("x: 1\na: \x01", "not YAML: unacceptable character"),
         ("a: 1\na: 2", "line 2: duplicate key 'a'"),
         ("a: {b: 1, b: 1}", "line 1: duplicate key 'b'"),

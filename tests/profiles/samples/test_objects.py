@@ -171,7 +171,7 @@ def test_texts_of_what_gives_its_items_once_are_kept_too() -> None:
 def test_a_generator_that_was_read_before_is_told_from_no_data() -> None:
     used = generator()
     list(used)
-    assert "was read before" in refusal(used)
+    assert "was already read" in refusal(used)
     assert arrays(open_samples([], (X,))) == []
 
 

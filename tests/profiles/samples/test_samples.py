@@ -116,7 +116,7 @@ def test_of_folders_of_classes_a_limit_draws_from_each(tmp_path: Path) -> None:
 def test_samples_of_different_sizes_that_were_drawn_have_no_known_rows() -> None:
     sample = Sample("7.npz", {}, position=7)
     assert [sample.first_row(4, 0, 0), sample.first_row(4, 2, 8), sample.first_row(3, 2, 8)] == [28, 28, 28]
-    with pytest.raises(DataError, match=r"7\.npz: has 5 rows, and samples before it have 4.*leave the limit"):
+    with pytest.raises(DataError, match=r"7\.npz: has 5 rows, but samples before it have 4.*leave the limit"):
         sample.first_row(5, 2, 8)
 
 

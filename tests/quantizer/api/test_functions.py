@@ -70,7 +70,7 @@ def test_a_generator_that_the_profile_has_read_is_refused_by_evaluate(
 ) -> None:
     samples = iter(heldout)
     qprof.profile(path, samples)
-    with pytest.raises(qprof.DataError, match="was read before"):
+    with pytest.raises(qprof.DataError, match="was already read"):
         qprof.evaluate(path, result, samples, latency=False)
 
 

@@ -97,7 +97,7 @@ def test_a_held_out_label_is_named_by_its_line_in_the_whole_file(tmp_path: Path)
     for name, place in (("labels.txt", f"line {highest + 1}"), ("labels.npy", f"row {highest}")):
         labels = held_out_labels(load_labels(tmp_path / name), found)
         with pytest.raises(
-            DataError, match=rf"{name}, {place}: label {highest} is none of .* another output"
+            DataError, match=rf"{name}, {place}: label {highest} is not one of .* another output"
         ):
             labels.check_classes(highest)
 

@@ -394,7 +394,7 @@ def test_latency_is_measured_where_the_target_runs(target: str, runtime: Runtime
 
 
 def test_a_limit_on_the_time_of_another_runtime_is_refused() -> None:
-    with pytest.raises(ConfigError, match="times in onnxruntime are not those of tensorrt"):
+    with pytest.raises(ConfigError, match="times in onnxruntime do not apply to tensorrt"):
         timed_where_it_runs(EvaluationOptions(), Gate(min_speedup=1.0), "tensorrt")
 
 

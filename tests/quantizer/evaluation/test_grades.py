@@ -120,7 +120,7 @@ def test_no_score_makes_up_for_an_output_that_is_destroyed(drop: Score) -> None:
     destroyed = output("poor", -3.0)
     found = decision_of([output("good"), destroyed], drop)
     assert (found.grade, found.by) == ("poor", "outputs")
-    assert found.overruled == "output 'y' is worth nothing, whatever the score is"
+    assert found.overruled == "output 'y' is useless, regardless of the score"
 
 
 def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:

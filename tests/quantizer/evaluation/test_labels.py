@@ -77,7 +77,7 @@ def test_a_label_outside_the_classes_is_named_by_its_line(tmp_path) -> None:
     labels.check_classes(102)
     labels.check_classes(None)
     with pytest.raises(
-        DataError, match=r"line 3: label 101 is none of the output's 10 classes, 0 to 9; correct"
+        DataError, match=r"line 3: label 101 is not one of the output's 10 classes, 0 to 9; correct"
     ):
         labels.check_classes(10)
 

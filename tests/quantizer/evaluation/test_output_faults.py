@@ -57,18 +57,18 @@ def test_what_is_not_finite_in_both_models_is_none() -> None:
 
 def test_an_output_of_another_shape_than_the_model_declares_is_a_fault() -> None:
     x = rows(8, 3)
-    assert fault([x], [x[:, :2]], shape="N, 3") == "has shape [8, 2] where the float model's has [8, 3]"
-    assert fault([x], [x[None]]) == "has shape [1, 8, 3] where the float model's has [8, 3]"
+    assert fault([x], [x[:, :2]], shape="N, 3") == "has shape [8, 2], but the float model's has [8, 3]"
+    assert fault([x], [x[None]]) == "has shape [1, 8, 3], but the float model's has [8, 3]"
 
 
 def test_an_output_that_is_as_long_as_its_values_say_may_have_another_length() -> None:
     assert fault([rows(8, 5), rows(8, 5)], [rows(8, 4), rows(8, 5)]) == ""
-    assert fault([rows(8, 5)], [rows(8, 0)]) == "is empty where the float model's is not"
+    assert fault([rows(8, 5)], [rows(8, 0)]) == "is empty, but the float model's is not"
 
 
 def test_an_output_that_is_constant_is_dead() -> None:
     x = rows(1, 40)
-    assert fault([x, x + 1.0], [x * 0, x * 0]) == "all 80 values are 0 where the float model's vary"
+    assert fault([x, x + 1.0], [x * 0, x * 0]) == "all 80 values are 0, but the float model's vary"
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -100,7 +100,7 @@ def test_one_group_can_be_padded_without_the_other(mobile: Network) -> None:
 @pytest.mark.parametrize(
     ("channels", "words"),
     [
-        ({"f": 16}, "'f': it and what it is tied to need one number"),
+        ({"f": 16}, "'f': it and its tied tensors need one number"),
         ({"f": 8, "g": 8, "h": 8}, "at least 10"),
         ({"y": 16}, "'y': the nodes around it cannot take more channels"),
         ({"none": 16}, "'none'"),

@@ -173,12 +173,12 @@ HEADS = {
     "another format": (
         "format: .*",
         "format: gguf/3",
-        "unknown format 'gguf/3': this qprof reads 'qprof-.*give",
+        "unknown format 'gguf/3': this qprof only reads 'qprof-.*give",
     ),
     "another number": (
         "/1",
         "/6",
-        "unknown format 'qprof-.*/6': this qprof reads 'qprof-.*/1' alone; write it",
+        "unknown format 'qprof-.*/6': this qprof only reads 'qprof-.*/1'; write it",
     ),
     "cut off": (r"\n\.\.\.\n\Z", "\n", "the file is cut off"),
 }

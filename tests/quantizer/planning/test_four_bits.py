@@ -71,7 +71,7 @@ def test_a_limit_that_8_bits_do_not_keep_is_said(files: Files) -> None:
     path, samples = files
     result = qprof.quantize(path, qprof.profile(path, samples), min_output_sqnr=60, **FOUR_BITS)  # type: ignore[arg-type]
     assert bits(result) == dict.fromkeys(SIZES, 8)
-    assert str(result.findings[0]).startswith("output 'y' is estimated to keep ")
+    assert str(result.findings[0]).startswith("output 'y' has an estimated SQNR of ")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_limit_that_8_bits_do_not_keep_is_said(files: Files) -> None:
 def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(
     files: Files, limit: dict[str, float], said: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"{said}: what the outputs keep is not known without"):
+    with pytest.raises(ConfigError, match=f"{said}: the quality of the outputs is unknown without"):
         qprof.quantize(files[0], **limit, **FOUR_BITS)  # type: ignore[arg-type]
 
 

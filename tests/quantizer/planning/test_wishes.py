@@ -178,7 +178,11 @@ def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) ->
             {"schema": "symmetric"},
             "needs signed activations, which qnn has not; use schema asymmetric",
         ),
-        ("tensorrt", {"io": "uint8"}, "tensorrt has none in form qdq; use io int8 or float"),
+        (
+            "tensorrt",
+            {"io": "uint8"},
+            "tensorrt has no integer inputs and outputs in form qdq; use io int8 or float",
+        ),
     ],
 )
 def test_the_error_names_the_nearest_that_keeps_it(target: str, wish: dict[str, Any], sentence: str) -> None:

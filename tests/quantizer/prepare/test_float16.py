@@ -99,7 +99,7 @@ def test_preparing_again_changes_nothing() -> None:
     assert ir.to_proto(again.model) == ir.to_proto(once.model)
     assert (once.narrow, again.narrow) == (ir.DataType.FLOAT16, ir.DataType.FLOAT16)
     (note,) = map(str, once.findings)
-    assert note.startswith("a model in 16-bit floats: it computes in float32")
+    assert note.startswith("a model in 16-bit floats: its float nodes compute in float32")
 
 
 def test_bfloat16_becomes_float32_too() -> None:

@@ -68,7 +68,7 @@ def test_a_good_file_in_which_nothing_is_quantized_is_told_as_that() -> None:
 def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
     quantized = evaluation(quantized_bytes=97)
     vain = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
-    why = "fair: as it is hardly smaller and hardly faster than float, int8 brings nothing; output 'y'"
+    why = "fair: the model is hardly smaller and hardly faster than float; output 'y'"
     assert vain.sentence.startswith(why)
     assert is_in_vain(vain)
     assert why_in_vain(vain) == (

@@ -63,7 +63,7 @@ def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -
 
     target = load_recipe("onnxruntime-x86").target
     assert check_conformity(model(1 / 256), target, "m.onnx") == ()
-    with pytest.raises(ConfigError, match="computes Softmax wrongly where the parameters"):
+    with pytest.raises(ConfigError, match="computes Softmax wrongly if the parameters"):
         check_conformity(model(0.0039), target, "m.onnx")
 
 

@@ -114,6 +114,8 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
             echo(f"\nFAILED     {open_checks} of {len(result.checks)} checks could not be made (--strict)")
         else:
             is_worse = any(check.result == "worse" for check in result.checks)
-            echo(f"\nFAILED     {'worse than on the card' if is_worse else 'what the card says is not so'}")
+            echo(
+                f"\nFAILED     {'worse than on the card' if is_worse else 'the model differs from the card'}"
+            )
     if not passed:
         raise click.exceptions.Exit(1)

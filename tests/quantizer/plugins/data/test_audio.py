@@ -107,7 +107,7 @@ def test_whole_recordings_are_samples_where_nothing_fixes_a_window(tmp_path: Pat
         read = {sample.name: sample.arrays["x"].shape for sample in samples}
     assert samples.total == 2
     assert read == {"2.wav": (1, 5), "10.wav": (1, 3)}
-    assert "whole recordings; window and hop in the recipe cut otherwise" in caplog.text
+    assert "whole recordings; override with window and hop in the recipe" in caplog.text
 
 
 def test_another_rate_is_refused_unless_a_library_is_named(tmp_path: Path) -> None:

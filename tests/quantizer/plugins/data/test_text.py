@@ -121,9 +121,9 @@ def test_a_token_beyond_the_embedding_is_refused(tmp_path: Path, tokenizer: Path
 
 def test_an_input_of_unknown_meaning_is_asked_for(tmp_path: Path, tokenizer: Path) -> None:
     text = refusal(lines(tmp_path, "one\n"), [IDS, spec("state", np.float32, (1, 4))], tokenizer)
-    assert "what input 'state' (float32 of shape (1, 4)) takes is unknown" in text
+    assert "the contents of input 'state' (float32 of shape (1, 4)) are unknown" in text
     assert "as inputs: {state: ids}" in text
-    assert "for a cache, the output that it takes from the step before, as state: {OUTPUT: past.*}" in text
+    assert "for a cache, its output of the previous step, as state: {OUTPUT: past.*}" in text
 
 
 def test_a_model_of_texts_needs_no_tokenizer(tmp_path: Path) -> None:

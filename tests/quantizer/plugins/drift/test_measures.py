@@ -267,7 +267,7 @@ def test_another_structure_is_refused_with_both_names(change: dict[str, object])
         check_comparable(profile(1, x=[1.0]), new, ("o.yaml", "n.yaml"))
     (note,) = check_comparable(profile(1, x=[1.0]), new, allow_different=True)
     assert note.text.startswith(
-        "the models differ in structure, tensors are compared by name alone: m.onnx ("
+        "the models differ in structure, so tensors are compared only by name: m.onnx ("
     )
 
 

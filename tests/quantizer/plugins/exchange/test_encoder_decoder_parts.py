@@ -164,7 +164,7 @@ def test_a_merged_decoder_goes_step_by_step_and_keeps_the_keys_of_its_encoder(
 @pytest.mark.parametrize(
     ("text", "recipe", "message"),
     [
-        ("w5 w6\n", "", r"pairs\.txt: line 1: is one text, and the model takes two.* write TEXT<tab>ANSWER"),
+        ("w5 w6\n", "", r"pairs\.txt: line 1: is one text, but the model needs two.* write TEXT<tab>ANSWER"),
         ("w5\tw6\n", "decoder_start: <s>", r"decoder_start: the tokenizer has no token '<s>'"),
     ],
 )

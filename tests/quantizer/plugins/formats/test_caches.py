@@ -105,7 +105,7 @@ def test_the_plan_holds_the_scales(model: Path, profile: Profile) -> None:
     again = read_plan(model.parent / "plan.yaml")
     assert again.nodes["attention"] == plan.nodes["attention"]
     assert plan.nodes["attention"].kind is Kind.FLOAT
-    assert any("take" in note and "int8" in note for note in map(str, plan.findings))
+    assert any("keys and values are int8" in note for note in map(str, plan.findings))
 
 
 def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(

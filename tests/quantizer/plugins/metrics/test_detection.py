@@ -247,12 +247,12 @@ def test_what_is_not_from_0_to_1_is_no_score(form) -> None:
     places = {"yolov8": np.s_[:, 5], "yolov5": np.s_[..., 6], "rows6": np.s_[..., 4]}
     scores = output.get("scores", output.get("y"))
     scores[places.get(form, np.s_[...])] = 3.0
-    with pytest.raises(ModelError, match=f"read as {form}, goes from .* to 3 and not from 0 to 1"):
+    with pytest.raises(ModelError, match=f"read as {form}, its scores range from .* to 3 instead of 0 to 1"):
         opened("f1", output)
 
 
 def test_keypoints_without_the_number_of_classes_are_refused() -> None:
-    with pytest.raises(ModelError, match="goes from 0 to 40 and not from 0 to 1; keypoints"):
+    with pytest.raises(ModelError, match="range from 0 to 40 instead of 0 to 1; keypoints"):
         opened("f1", with_more(POINTS))
 
 
@@ -511,7 +511,9 @@ def test_a_category_that_the_model_has_not_is_left_out(tmp_path) -> None:
 
 def test_categories_of_which_none_is_a_class_of_the_model_are_refused(tmp_path) -> None:
     (tmp_path / "t.json").write_text(boxes_of_kinds((1, "cow")))
-    with pytest.raises(DataError, match=r"'cow' are none of the model's, 'cat', 'guide dog'; .* f1:ids=yes"):
+    with pytest.raises(
+        DataError, match=r"'cow' are not among the model's, 'cat', 'guide dog'; .* f1:ids=yes"
+    ):
         opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
     by_id = opened("f1:ids=yes", FOUND, tmp_path / "t.json", ANIMALS)
     assert scored(by_id, [FOUND], [FOUND]).float_score == 100.0

@@ -70,7 +70,7 @@ def test_models_for_a_runtime_that_is_not_timed_here_are_tuned_for_integers(prof
 
 
 def test_latency_in_another_runtime_than_the_targets_is_refused(profile) -> None:
-    with pytest.raises(ConfigError, match="is not what runs them for tensorrt; use int8-share or size"):
+    with pytest.raises(ConfigError, match="is not the runtime of target tensorrt; use int8-share or size"):
         tuned(profile, 0.5, "latency", recipe=load_recipe("tensorrt"))
 
 

@@ -49,7 +49,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
 
 def test_what_was_assumed_or_left_out_of_the_example_is_said() -> None:
     assert tuple(map(str, read(EXAMPLE).findings)) == (
-        "left out: 'conv1_1': it has a bit width alone",
+        "left out: 'conv1_1': it has only a bit width",
         "left out: 'conv2_1': they stay float",
         "'input:0', 'Conv2d/weights': the offset is positive, and read as zero point",
     )

@@ -100,7 +100,7 @@ def test_a_model_of_which_nothing_can_be_read_is_refused_with_node_and_reason(
     source = saved(nodes, {**weight, **numbers}, tmp_path / "source.onnx")
     with pytest.raises(ModelError) as caught:
         plan_of_file(source, product, load_recipe())
-    assert str(caught.value).startswith("source.onnx: what it says of quantization cannot be read: ")
+    assert str(caught.value).startswith("source.onnx: its quantization cannot be read: ")
     assert "1 QuantizeLinear (such as 'first': scale -0.5 is not a finite float32 number above 0)" in str(
         caught.value
     )

@@ -47,7 +47,10 @@ def test_a_threshold_is_cut_to_what_its_operator_can_yield(
         "s": (0.0, 1.0),
         "y": (-1.0, 1.0),
     }
-    assert "the ranges of 2 of 4 tensors are cut to what their operators can yield: 'r', 's'" in caplog.text
+    assert (
+        "the ranges of 2 of 4 tensors are cut to the possible results of their operators: 'r', 's'"
+        in caplog.text
+    )
 
 
 def test_ranges_with_two_ends_are_taken_as_they_are(model: Path) -> None:

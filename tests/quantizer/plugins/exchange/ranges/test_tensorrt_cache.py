@@ -74,8 +74,8 @@ def test_empty_scales_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     text = f"{HEAD}x: 3c008912\nnothing: 0\n"
     assert list(read(text)) == ["x"]
     assert caplog.messages == [
-        "m.cache: ranges are symmetric: half of one is unused where a tensor is never negative and no "
-        "operator says so",
+        "m.cache: ranges are symmetric: half of a range is unused if a tensor is never negative and "
+        "its operator does not imply it",
         "m.cache: left out 1 tensors whose scale is 0: 'nothing'",
     ]
 
