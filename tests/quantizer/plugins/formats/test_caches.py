@@ -143,7 +143,7 @@ def test_what_a_cache_needs_is_said(model: Path, profile: Profile, tmp_path: Pat
     recipe = load_recipe(None, {"kv_cache": "int8", "mode": "weight-only"})
     with pytest.raises(ConfigError, match=r"no profile has 'present\.0\.key', so its scale is not known"):
         write_quantized(model, None, tmp_path / "q.onnx", recipe=recipe)
-    with pytest.raises(ConfigError, match=r"qnn has no operators for such a cache; use float"):
+    with pytest.raises(ConfigError, match=r"qnn has no operators for an int8 cache; use float"):
         load_recipe("qnn", {"kv_cache": "int8"})
 
 
