@@ -222,8 +222,7 @@ class QuantizeResult(Presented):
     def _speed_text(self) -> str:
         """The predicted speed on this processor, or why it is not predicted."""
         if (time := self.predicted) is not None:
-            parts = time.error_text or time.speedups_text
-            basis = f"predicted ({parts})" if parts else "predicted"
+            basis = f"predicted ({time.error_text})" if time.error_text else "predicted"
             slower = ": slower" if round(time.speedup, 2) < 1.0 else ""
             source = self.composition.source_of(time.speedup)
             return f"{times_as_fast(time.speedup)} as float, {basis}{slower}{source}"
@@ -233,7 +232,9 @@ class QuantizeResult(Presented):
         if facts is not None and not facts.config.regards_time:
             return f"not predicted (--set cost_model=off); {how_to_time(target)}"
         unknown = "times of this target's kernels are not known"
-        if facts is not None and not facts.knows_sizes:
+        if facts is not None and not facts.measured:
+            unknown = "made without samples"
+        elif facts is not None and not facts.knows_sizes:
             unknown = "the model has free sizes, which ranges do not determine"
         return f"not predicted: {unknown}; {how_to_time(target)}"
 

@@ -286,12 +286,6 @@ class CostModel:
             self._folds[key] = WIDTHS.load().best_fold(self, node, entry, sizes)
         return self._folds[key]
 
-    def packed_time(self, node: Node, bits: int) -> float:
-        """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
-        work = self.sizes.float_work(node)
-        form = f"packed{bits}"
-        return self.time_of(work, form, in_layout=False) + self._reading_weights(node, work, form)
-
     def spelled_time(
         self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
     ) -> float:
@@ -343,7 +337,7 @@ class CostModel:
         elements = self._weight_elements(node) if node.op_type in PRODUCTS else 0
         if not elements or self.table.guesses:  # it is no kernel
             return 0.0
-        share = {"float": 1.0, "packed4": 0.16}.get(form, 0.25)  # of 4 bits with scales and zero points
+        share = 1.0 if form == "float" else 0.25
         kernel = "Weights:float" if form == "float" else "Weights:integer"
         rate = self.table.microseconds(kernel, (work.sizes[-1], self._weight_megabytes * share)) or 0.0
         return rate * elements * 4e-6 * share

@@ -286,20 +286,13 @@ class PredictedTime:
         float_us: microseconds of the float model, as its file has it.
         planned_us: of the model as it is planned.
         table: runtime, threads and processor of the kernel times that it was predicted from.
-        prompt, answer: tokens of a prompt, which is run together, and of its answer, run one by one, where
-            the model takes tokens and has not seen data: the times above are of all of them. 0 elsewhere.
-        prompt_ratio, answer_ratio: parts of float's time that prompt and answer take; 0 elsewhere.
         error: share by which `planned_us / float_us` was off at most for nine of ten models; 0 where that is
-            not known, as of tokens.
+            not known.
     """
 
     float_us: float
     planned_us: float
     table: str
-    prompt: int = 0
-    answer: int = 0
-    prompt_ratio: float = 0.0
-    answer_ratio: float = 0.0
     error: float = 0.0
 
     @property
@@ -313,21 +306,9 @@ class PredictedTime:
         return f"within {self.error:.0%} for nine of ten models".replace("%", " %") if self.error else ""
 
     @property
-    def speedups_text(self) -> str:
-        """Return the speedup of a prompt and of an answer, or "" if the model takes no tokens."""
-        parts = (("prompt", self.prompt, self.prompt_ratio), ("answer", self.answer, self.answer_ratio))
-        return ", ".join(f"{name} of {tokens} tokens {1 / part:.2f}" for name, tokens, part in parts if part)
-
-    @property
     def text(self) -> str:
         """Return it in words."""
         ratio = self.planned_us / self.float_us if self.float_us else 1.0
-        if self.prompt:
-            return (
-                f"{self.prompt_ratio:.2f} of float's time for a prompt of {self.prompt} tokens, "
-                f"{self.answer_ratio:.2f} for each of {self.answer} tokens of an answer, {ratio:.2f} for both"
-                f" ({self.table})"
-            )
         error = f", {self.error_text}" if self.error else ""
         return f"{ratio:.2f} of float's time{error} ({self.table})"
 

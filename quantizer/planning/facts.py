@@ -17,7 +17,6 @@ from ...profiles.base.once import computed_once
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
 from ..costs.spellings import has_own_price
-from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.assumed_values import with_assumed_values
 from ..noise.estimator import NoiseEstimator
@@ -203,12 +202,6 @@ class PlanningFacts:
         if table is None or not self.knows_sizes:
             return None
         return CostModel(self.prepared.loaded, self.measured, table)
-
-    @cached_property
-    def token_costs(self) -> TokenCosts | None:
-        """Times of nodes in a mode without data; None without measured times, or for unknown sizes."""
-        table = self.recipe.costs
-        return None if table is None else token_costs(self.prepared.model, table, self.target)
 
     @cached_property
     def float_spellings(self) -> Mapping[str, str]:

@@ -44,7 +44,6 @@ from ..adjustments.rounded_weights import round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little
 from ..costs.predicted import CostModel
-from ..costs.token_runs import token_costs
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
@@ -294,18 +293,14 @@ def in_formats(planned: PlannedModel) -> PlannedModel:
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     """Return the plan with channels padded if that is faster, and its predicted time."""
-    facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
         plan = with_fitting_shapes(planned.plan, costs)
-        time: PredictedTime | None = None
         if planned.file_costs is not None:
             time = predicted_time(planned.file_costs, costs, plan, costs.costs(plan))
-        elif facts.token_costs is not None and facts.token_costs.is_measured:
-            time = facts.token_costs.predicted(plan)
-        # Of a model whose nodes take no time, or that has none, there is nothing to predict.
-        if time is not None and min(time.float_us, time.planned_us) > 0.0:
-            plan = replace(plan, origin=replace(plan.origin, time=time))
+            # Of a model whose nodes take no time, or that has none, there is nothing to predict.
+            if min(time.float_us, time.planned_us) > 0.0:
+                plan = replace(plan, origin=replace(plan.origin, time=time))
         planned = replace(planned, plan=plan)
     if not is_unprofitable(planned.plan):
         return planned
@@ -331,7 +326,7 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
     if time is None:
         return ""
-    if facts is None or costs is None or (len(facts.profile) and planned.file_costs is None):
+    if facts is None or costs is None or planned.file_costs is None:
         return time if here.has_kernels_of(time.table) else NOT_HERE
     table, data = facts.recipe.costs_on(here), facts.measured.data
     if table is None:
@@ -339,8 +334,6 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     as_planned = table is facts.recipe.costs and facts.measured.runs in (0, data.samples)
     predicted, _ = (time, []) if as_planned else _priced(planned, table)
     guessed, operators = _priced(planned, table.guessed)
-    if predicted is None or guessed is None:
-        return NOT_HERE
     share = max(guessed.float_us / predicted.float_us, guessed.planned_us / predicted.planned_us)
     if share <= max(table.error, PRINTED):
         return predicted
@@ -349,13 +342,11 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     return f"not predicted: {reason}; --check-speed measures it"
 
 
-def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime | None, list[str]]:
+def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime, list[str]]:
     """Return the time of a plan by a table, and the operators that take any, the longest first."""
     facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
     assert costs is not None
-    if planned.file_costs is None:
-        tokens = token_costs(facts.prepared.model, table, facts.target)
-        return None if tokens is None else tokens.predicted(plan), []
+    assert planned.file_costs is not None
     data = facts.measured.data
     of_runs = replace(data, samples=facts.measured.runs or data.samples)
     before = planned.file_costs.on(table, replace(planned.file_costs.profile, data=of_runs))

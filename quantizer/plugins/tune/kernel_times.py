@@ -37,7 +37,7 @@ from ...costs.kernels import Sizes, fused_nodes, fused_work, work_of
 from ...evaluation.runtimes import open_session, run
 from ...lowering.lower import lower
 from ...model.saving import save_model
-from ...numerics.affine import INT8, INT32, UINT4, UINT8, QuantParams
+from ...numerics.affine import INT8, INT32, UINT8, QuantParams
 from ...operators.graph import Graph, Node, index
 from ...operators.table import CONVERSIONS, Constraint
 from ...plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
@@ -121,7 +121,7 @@ def measurements(
     return (
         *(partial(kernel_times, net, target, threads, overheads) for net in all_nets()),
         *(partial(weight_times, rows, target, threads, overheads) for rows in MEMORY_ROWS),
-        *(partial(packed_times, one, target, threads) for one in sizes if math.prod(one) <= MOST_PRODUCTS),
+        *(partial(product_times, one, target, threads) for one in sizes if math.prod(one) <= MOST_PRODUCTS),
         *(partial(recurrent_times, net, target, threads) for net in recurrent_nets()),
     )
 
@@ -299,8 +299,8 @@ def weight_times(rows: int, target: Target, threads: int, overheads: Overheads) 
             yield f"Weights:{form}", (float(rows), megabytes * len(net.measured_nodes)), added / megabytes
 
 
-def packed_times(sizes: tuple[int, int, int], target: Target, threads: int) -> Iterator[KernelTime]:
-    """Yield the times of a product with packed weights, by the clock, beside float and dynamic ones."""
+def product_times(sizes: tuple[int, int, int], target: Target, threads: int) -> Iterator[KernelTime]:
+    """Yield the times of a product in float and dynamic, by the clock."""
     rows, inner, columns = sizes
     # What a run costs besides counts where products are small; large weights would crowd the caches.
     counts = (1, COPIES) if inner * columns * rows < LARGE_PRODUCT else (1,)
@@ -312,17 +312,8 @@ def packed_times(sizes: tuple[int, int, int], target: Target, threads: int) -> I
         graph = index(model)
         models["float", count] = model
         models["dynamic", count] = lower(model, uniform_plan(graph, target, dynamic)).model
-        for kind, blocks in (("packed4", (UINT4, 0, 32)), ("packed8", (INT8, 1, None))):
-            number = columns * -(-inner // 32) if kind == "packed4" else columns
-            weight = QuantParams((1 / 8,) * number, (0,) * number, *blocks)
-            entries = {
-                node.name: NodePlan(Kind.WEIGHT_ONLY, "", {}, ROUNDS_IN_KERNEL) for node in graph.nodes
-            }
-            models[kind, count] = lower(
-                model, _plan(target, {graph.nodes[0].input(1): weight}, entries)
-            ).model
     least = least_times(models, threads)
-    for kind in ("float", "dynamic", "packed4", "packed8"):
+    for kind in ("float", "dynamic"):
         spent = least[kind, 1]
         if len(counts) > 1:
             spent = (least[kind, COPIES] - spent) / (COPIES - 1)

@@ -43,7 +43,7 @@ ALLOWED = {
     ("quantizer/prepare", "_evaluate_in_onnx", "ir.to_proto"): "one node, for the evaluator",
     ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that targets --measure builds",
     ("quantizer/plugins", "measured_overheads", "ir.from_proto"): "the same",
-    ("quantizer/plugins", "packed_times", "ir.from_proto"): "the same",
+    ("quantizer/plugins", "product_times", "ir.from_proto"): "the same",
     ("quantizer/plugins", "recurrent_times", "ir.from_proto"): "the same",
     (
         "quantizer/plugins",
