@@ -23,7 +23,6 @@ from ...model.files import ModelLike
 from ...model.output_paths import FilesRead, check_outputs
 from ...noise.activation_ranges import clamp_range
 from ...numerics.calibrators import Range
-from ...operators.facts import Values
 from ...operators.graph import Graph, index
 from ...plan.documents import OWN
 from ...planning.needed_tensors import missing_tensors
@@ -173,7 +172,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
         note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(narrower)}))
         tensors |= narrower
     ranges_only = all(tensor.histogram == UNKNOWN_BINS for tensor in tensors.values())
-    added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
+    added = _derived_ranges(tensors, activations, graph) if ranges_only else {}
     if added:
         what = f"{len(added)} tensors without an entry have the range that follows from the model"
         sentence = f"{where}: {what}: {some_of(list(added))}"
@@ -216,23 +215,10 @@ def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]
     return narrower
 
 
-def _derived_ranges(
-    tensors: Tensors, wanted: Collection[str], model: ir.Model, graph: Graph
-) -> dict[str, TensorProfile]:
+def _derived_ranges(tensors: Tensors, wanted: Collection[str], graph: Graph) -> dict[str, TensorProfile]:
     """Return records of wanted tensors that follow from others: moved values, clips, Concat."""
-    origins: dict[str, str] = {}  # of a tensor that holds the elements of another one
-    for node in graph.nodes:
-        if node.facts.values in (Values.SAME_ORDER, Values.PERMUTED):
-            origins[node.output] = origins.get(node.input(0), node.input(0))
-    same_elements: dict[str, list[str]] = {}
-    for name, origin in origins.items():
-        same_elements.setdefault(origin, [origin]).append(name)
     added: dict[str, TensorProfile] = {}
-    for group in same_elements.values():
-        source = next((name for name in group if name in tensors), None)
-        if source is not None:
-            added |= {name: tensors[source] for name in group if name not in tensors}
-    intervals = {name: (t.minimum, t.maximum) for name, t in {**tensors, **added}.items()}
+    intervals = {name: (t.minimum, t.maximum) for name, t in tensors.items()}
     for node in graph.nodes:
         for name in node.results:
             if name in intervals or name not in wanted:
@@ -241,4 +227,4 @@ def _derived_ranges(
             if math.isfinite(low) and math.isfinite(high):
                 intervals[name] = low, high
                 added[name] = _range_profile(low, high)
-    return {name: added[name] for name in added if name in wanted}
+    return added
