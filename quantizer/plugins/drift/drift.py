@@ -146,7 +146,6 @@ def diff(
     model: ModelLike | None = None,
     config: ConfigLike | None = None,
     limits: DriftLimits | None = None,
-    allow_different: bool = False,
     **keywords: Any,
 ) -> DriftReport:
     """Compare new data with the data that a model was quantized for: which tensors drifted, and how far.
@@ -157,7 +156,6 @@ def diff(
         model: the float model: leaves out tensors that no plan needs.
         config: as in `quantize`: it chooses the parameters that `old` led to.
         limits: for every tensor.
-        allow_different: compare tensors of the same name in models of different structure.
         keywords: settings as in `quantize`, and fields of `DriftLimits`.
 
     Raises:
@@ -165,8 +163,7 @@ def diff(
         ConfigError: a keyword or its value is not allowed.
     """
     settings, others = split_settings(keywords)
-    besides = SETTINGS | {"allow_different"}
-    limits = with_keywords("diff", limits or DriftLimits(), others, besides=besides)
+    limits = with_keywords("diff", limits or DriftLimits(), others, besides=SETTINGS)
     with nullcontext() if model is None else opened(model) as file:
         return compare_profiles(
             old,
@@ -174,7 +171,6 @@ def diff(
             limits=limits,
             recipe=recipe_of(config, settings),
             model_path=file,
-            allow_different=allow_different,
         )
 
 
@@ -185,7 +181,6 @@ def compare_profiles(
     limits: DriftLimits | None = None,
     recipe: Recipe | None = None,
     model_path: str | os.PathLike[str] | None = None,
-    allow_different: bool = False,
 ) -> DriftReport:
     """Return how far two profiles differ; the recipe, or that of the default target, clips NEW's data."""
     limits = limits or DriftLimits()
@@ -199,14 +194,14 @@ def compare_profiles(
     if limits != DriftLimits():
         check_data_not_random(before.data, names[0], "a gate")
         check_data_not_random(after.data, names[1], "a gate")
-    of_pair = check_comparable(before, after, names, allow_different=allow_different)
+    of_pair = check_comparable(before, after, names)
     covers = {name: covered(old_params(tensor, config)) for name, tensor in before.items()}
     every = drift = compare(before, after, covers)
     if model_path is not None:
         prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], same_weights=False)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
-    failures = failures_of(limits, drift, vanished_fails=not allow_different)
+    failures = failures_of(limits, drift)
     compared = {tensor.tensor for tensor in drift.tensors}
     return DriftReport(
         old_profile=names[0],
@@ -277,7 +272,7 @@ def check_limits(limits: DriftLimits) -> None:
             raise ConfigError(f"{field.name} {value}: must be a number of at least {least:g}; choose another")
 
 
-def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) -> tuple[GateFailure, ...]:
+def failures_of(limits: DriftLimits, drift: Drift) -> tuple[GateFailure, ...]:
     """Return a failure for each tensor that is not shown to meet a limit, the worst first."""
     failures: list[GateFailure] = []
     for demand, measure in MEASURES.items():
@@ -292,9 +287,8 @@ def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) 
             broken += limit_failures(
                 demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor
             )
-        if vanished_fails:
-            for name in drift.vanished:
-                broken += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
+        for name in drift.vanished:
+            broken += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
         if not drift.tensors:
             broken += limit_failures(demand, limit, None, doubt="no tensor could be compared")
         failures += sorted(broken, key=lambda failure: -failure.missing)

@@ -84,7 +84,7 @@ class Drift:
 
 
 def check_comparable(
-    old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
+    old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW")
 ) -> tuple[Finding, ...]:
     """Return the findings about a pair of which each tensor can be compared; a ProfileError for another."""
     for where, profile in zip(names, (old, new), strict=True):
@@ -96,14 +96,10 @@ def check_comparable(
     findings = []
     pair = f"{describe(old.model)} and {describe(new.model)}"
     if (old.model.structure, old.model.opset) != (new.model.structure, new.model.opset):
-        if not allow_different:
-            raise ProfileError(
-                f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model, or "
-                "--allow-different to compare tensors of the same name"
-            )
-        sentence = f"the models differ in structure, so tensors are compared only by name: {pair}"
-        findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
-    elif old.model.weights != new.model.weights:
+        raise ProfileError(
+            f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model"
+        )
+    if old.model.weights != new.model.weights:
         sentence = "the models have the same structure and different weights"
         findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
     if old.data == new.data and old.data.samples:

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, ModelError
-from ....profiles.base.findings import Code, Finding
 from ....profiles.base.output_files import replacing_together
-from ....profiles.base.tool import note, notes_once
 from ...evaluation.runtimes import open_session
 from ...model.loading import load_model
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model
 from ...prepare.cleanup import name_nodes, name_values, unshare_names
-from ...prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
-from ...prepare.opset import raise_opset
+from ...prepare.inlining import inline_functions, raise_ir_version, unlist_initializers
 from .connections import Source, Sources, connections, misfit
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
@@ -41,7 +38,6 @@ class Joined:
     inputs: Mapping[str, tuple[str, ...]]  # of the whole -> what reads them, as "PART:INPUT"
     connections: Mapping[str, str]  # "PART:INPUT" -> the output that it reads, as "PART:OUTPUT"
     outputs: tuple[str, ...]  # of the whole, in its order
-    findings: tuple[Finding, ...] = ()  # on its parts, which the subject of each names
 
 
 @checks_arguments
@@ -53,8 +49,7 @@ def join(
 ) -> Joined:
     """Write the model that several files make together.
 
-    Everything takes the joined model as any other, and `split` writes its quantized parts. What was changed
-    or left out is noted.
+    Everything takes the joined model as any other, and `split` writes its quantized parts.
 
     Args:
         models: files of the parts, each called by its file's name without suffix: its nodes and tensors are
@@ -87,9 +82,6 @@ def join(
     with replacing_together(read.weights) as batch:
         file, name = save_model(whole, output, external, batch), f"{output} (not written)"
         open_session(os.fspath(file), name)
-    with notes_once():
-        for finding in joined.findings:
-            note(finding)
     return joined
 
 
@@ -102,7 +94,7 @@ def _joined(parts: Mapping[str, ir.Model], connect: Sequence[str]) -> tuple[Join
             _flat(model)
         except ModelError as problem:
             raise ModelError(f"part {name}: {problem}") from None
-    findings = tuple(_raised_to_one_opset(parts))
+    _check_opsets(parts)
     inputs = {name: _by_name(model.graph.inputs) for name, model in parts.items()}
     outputs = {name: _by_name(model.graph.outputs) for name, model in parts.items()}
     sources = connections(inputs, outputs, connect)
@@ -119,7 +111,7 @@ def _joined(parts: Mapping[str, ir.Model], connect: Sequence[str]) -> tuple[Join
             connected[here] = source.joined_name
         else:
             readers[source.name] = (*readers.get(source.name, ()), here)
-    return Joined(tuple(parts), readers, connected, ordered, findings), _whole(parts, sources, ordered)
+    return Joined(tuple(parts), readers, connected, ordered), _whole(parts, sources, ordered)
 
 
 def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
@@ -254,35 +246,15 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
         node.name = f"{part}{SEPARATOR}{node.name}"
 
 
-# Parts of several opsets brought to one, where their operators mean the same in it -----------------------
-
-
-def _raised_to_one_opset(models: Mapping[str, ir.Model]) -> Iterator[Finding]:
-    """Bring models to one opset of each domain, in place; yield a finding for each that is raised."""
+def _check_opsets(models: Mapping[str, ir.Model]) -> None:
+    """Raise ModelError if two parts are of other opsets of a domain."""
+    found: dict[str, tuple[str, int]] = {}
     for name, model in models.items():
-        for one in raise_opset(model):
-            yield replace(one, sentence=f"part {name}: {one.sentence}", subject=name)
-    for domain in sorted({domain for model in models.values() for domain in model.opset_imports}):
-        newest = max(model.opset_imports.get(domain, 1) for model in models.values())
-        for name, model in models.items():
-            before = model.opset_imports.get(domain, newest)
-            if (changed := _changed(model, domain, newest)) is not None:
-                what = f"{changed.domain}:{changed.op_type}".removeprefix(":")
+        for domain, version in model.opset_imports.items():
+            first, other = found.setdefault(domain, (name, version))
+            if version != other:
+                own = f"{domain} {version}".strip()
                 raise ModelError(
-                    f"part {name}: is of opset {before} and cannot be raised to {newest}, that of another "
-                    f"part: node '{changed.name}' ({what}) is another operator there; export the parts "
-                    "with one opset"
+                    f"part {name}: is of opset {own}, and part {first} of {other}; export the "
+                    "parts with one opset"
                 )
-            if before != newest and not domain:
-                sentence = f"part {name}: opset raised from {before} to {newest}, that of another part"
-                yield Finding(Code.OPSET_RAISED, sentence, name, {"from": before, "to": newest})
-            model.opset_imports[domain] = newest
-
-
-def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
-    """Return the first node that means something else, or does not exist, in another opset of its domain."""
-    before = model.opset_imports.get(domain, newest)
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if node.domain == domain and signature(node, before) != signature(node, newest):
-            return node
-    return None

@@ -39,12 +39,6 @@ if TYPE_CHECKING:
 )
 @option("--model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="Skip tensors that no plan needs.")
 @option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters.")
-@option(
-    "--allow-different",
-    group="Basic",
-    is_flag=True,
-    help="Compare different models, by the names of their tensors.",
-)
 @record_options(QuantConfig, "calibrator", shows_defaults=False)
 @record_options(DriftLimits)
 @json_option
@@ -64,8 +58,8 @@ def command(
     """
     from ..drift import diff
 
-    recipe, known = take_recipe(options), {name: options.pop(name) for name in ("model", "allow_different")}
-    result = diff(old, new, config=recipe, limits=record_of(DriftLimits(), options), **known)
+    recipe, float_model = take_recipe(options), options.pop("model")
+    result = diff(old, new, config=recipe, model=float_model, limits=record_of(DriftLimits(), options))
     if report is not None:
         save_report(REPORTER.load().drift_report(result), report)
     if as_json:
