@@ -67,7 +67,7 @@ def test_a_file_for_another_model_is_an_error(tmp_path: Path) -> None:
     [{"calibrator": "kl"}, {"calibrator": "mse"}, {"min_tensor_sqnr": 10.0}, {"min_output_sqnr": 20.0}],
 )
 def test_a_setting_that_needs_histograms_says_so(settings: dict[str, object]) -> None:
-    with pytest.raises(ProfileError, match="needs histograms, but the profile from .* has only ranges"):
+    with pytest.raises(ProfileError, match=r"needs histograms, but the profile from .* has only ranges"):
         qprof.quantize(MODEL, MINMAX, **settings)  # type: ignore[arg-type]
 
 

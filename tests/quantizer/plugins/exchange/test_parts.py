@@ -227,7 +227,7 @@ def test_a_connection_that_cannot_be_is_refused(
 
 
 def test_parts_without_a_name_in_common_are_refused_with_all_names(tmp_path: Path) -> None:
-    names = r"part encoder: is not connected.* its inputs are x, the outputs of the others decoder:y: .* --connect"
+    names = r"encoder: is not connected.* its inputs are x, the outputs of the others decoder:y: .* --connect"
     with pytest.raises(ConfigError, match=names):
         joined(tmp_path, connect=())
 
