@@ -27,35 +27,17 @@ from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.evaluate import EvaluateResult
-from ..quantizer.costs.float_regions import FloatRegion
-from ..quantizer.evaluation.latency import Latency
 from ..quantizer.noise.estimate_check import Estimate
 from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
 from ..quantizer.plan.store import NOTATION
+from ..quantizer.search.speed import SpeedCheck
 from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
 from ..quantizer.targets.loading import IDENTITY, ConfigFile
-from ..quantizer.targets.operator_reference import OperatorReference
 from ..quantizer.targets.target import Target, Verified
 from .console import format_of
 
 # ---------------------------------------- results that commands print
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The figures of --check-speed."""
-
-    min_speedup: float | None  # the gate, null for none
-    passed: bool  # whether it is met
-    before: Latency  # latency of both models, before and after nodes fell back to float
-    after: Latency
-    fallback: tuple[FloatRegion, ...]  # regions that fell back to float, in this order
-    trials: int  # plans that were made and timed besides the first
-    reasons: tuple[str, ...]  # the slowest parts, if float is still faster
-    unfused: tuple[str, ...]  # nodes that the plan quantizes and onnxruntime still computes in float
-    changes: tuple[str, ...]  # changes that made the model faster, in this order
-    left_float: str  # sentence if the whole model was left in float; else ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +56,7 @@ class Quantization:
             model was not run and the quality is estimated.
         expected: estimated SQNR of the outputs, with its band.
         judged: the verdict and its evidence; null without held-out samples.
+        passed: whether every limit is met, and no output is destroyed.
     """
 
     model: str
@@ -83,34 +66,11 @@ class Quantization:
     floats: tuple[FloatNodes, ...]
     findings: tuple[Finding, ...]
     predicted: PredictedTime | None
-    speed: Speed | None
+    speed: SpeedCheck | None
     checks: tuple[OutputCheck, ...]
     expected: tuple[Estimate, ...]
     judged: Judged | None
-
-
-@dataclass(frozen=True)
-class Operators:
-    """The JSON of `qprof targets NAME`: a target, and the kinds of each operator there."""
-
-    target: str
-    operators: tuple[OperatorReference, ...]
-
-
-@dataclass(frozen=True)
-class TargetRecord:
-    """A target with the settings that it starts from."""
-
-    config: QuantConfig  # the settings
-    target: Target  # the runtime
-    this_machine: bool  # whether target auto is this one here
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The JSON of `qprof targets`."""
-
-    targets: tuple[TargetRecord, ...]
+    passed: bool
 
 
 @dataclass(frozen=True)
@@ -234,8 +194,6 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
     "plan": Document("a plan: quantize --save-plan", QuantPlan, 1, notation=NOTATION),
     "quantization": Document("quantize --json", Quantization, 1),
-    "operators": Document("targets NAME --json", Operators, 1),
-    "targets": Document("targets --json", Targets, 1),
     "profiling": Document("dump-profile --json", Profiling, 1),
     "evaluation": Document("evaluate --json", EvaluateResult, 1, {"passed": bool}),
     "card": Document("a card: evaluate --card", _of_plugin("quantizer.plugins.card.record", "Card"), 1),

@@ -62,13 +62,15 @@ def command(name: str | None, measure: Path | None, threads: int, as_json: bool)
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.machine import processor
     from ...quantizer.targets.packaged import target_names
-    from ..schemas import TargetRecord, Targets
 
     recipes = [load_recipe(name) for name in target_names()]
     here = processor().kind
     if as_json:
-        records = tuple(TargetRecord(r.config, r.target, here in r.target.processors) for r in recipes)
-        echo(document("targets", 1, Targets(records)))
+        records = [
+            {"config": one.config, "target": one.target, "this_machine": here in one.target.processors}
+            for one in recipes
+        ]
+        echo(document("targets", 1, {"targets": records}))
         return
     rows = [
         [
@@ -95,12 +97,11 @@ def _print_operators(name: str, *, as_json: bool) -> None:
     from ...quantizer.prepare.unfusing import TAKEN_APART
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.operator_reference import reference_of, taken_apart_text
-    from ..schemas import Operators
 
     target = load_recipe(name).target
     rows = reference_of(target)
     if as_json:
-        echo(document("operators", 1, Operators(target.name, rows)))
+        echo(document("operators", 1, {"target": target.name, "operators": rows}))
         return
     headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {target.name}"]
     print_table(headers, [[*row.facts, row.target] for row in rows])

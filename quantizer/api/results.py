@@ -240,12 +240,7 @@ class QuantizeResult(Presented):
 
     def to_dict(self) -> dict[str, Any]:
         """Return sizes, nodes, findings, figures and the verdict; the plan has a separate `to_dict`."""
-        speed, check = None, self.speed
-        if check is not None:
-            figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused")
-            speed = {name: getattr(check, name) for name in (*figures, "changes", "left_float")}
-            speed["min_speedup"] = check.options.min_speedup
-        names = ("findings", "predicted", "checks", "expected", "judged")
+        names = ("findings", "predicted", "speed", "checks", "expected", "judged", "passed")
         document: dict[str, Any] = to_jsonable(
             {
                 "model": None if self.model_path is None else str(self.model_path),
@@ -253,7 +248,6 @@ class QuantizeResult(Presented):
                 "quantized_bytes": self.quantized_bytes,
                 "nodes": self.kinds,
                 "floats": self.floats,
-                "speed": speed,
                 **{name: getattr(self, name) for name in names},
             }
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...profiles.base.extras import OptionalModule
+from ...profiles.base.json_values import NOT_IN_JSON
 from ..costs.float_regions import FloatRegion
 from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, times_as_fast
-from .options import SpeedCheckOptions
 
 SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check")
 """It has `check_speed`, and `check_options`, which refuses options before work begins."""
@@ -20,7 +20,7 @@ SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check
 class SpeedCheck:
     """The latencies that the check of speed measured, and its changes."""
 
-    options: SpeedCheckOptions  # on what it was measured, and what had to be reached
+    min_speedup: float | None  # the gate, None for none
     before: Latency  # float against the plan as it was made
     after: Latency  # float against the plan as it is now; `before` when nothing was changed
     fallback: tuple[FloatRegion, ...]  # the regions that fell back to float, in this order
@@ -29,7 +29,8 @@ class SpeedCheck:
     unfused: tuple[str, ...]  # planned in integers, computed in float nevertheless
     changes: tuple[str, ...] = ()  # the changes that made the model faster, in this order
     left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
-    timed: Any | None = None  # `TimedNodes` of the plan as it is now; None for a model left in float
+    # `TimedNodes` of the plan as it is now; None for a model left in float
+    timed: Any | None = field(default=None, metadata=NOT_IN_JSON)
 
     @property
     def slower(self) -> bool:
@@ -44,7 +45,7 @@ class SpeedCheck:
     @property
     def failures(self) -> tuple[GateFailure, ...]:
         """The demand, where it is not shown to be met."""
-        limit = self.options.min_speedup
+        limit = self.min_speedup
         return () if limit is None else tuple(speed_failures(limit, self.after))
 
     def lines(self, predicted: float | None, *, every: bool) -> Iterator[tuple[str, str]]:

@@ -298,7 +298,7 @@ def _gates(results: Results) -> Iterator[GateResult]:
             )
     check = None if results.quantization is None else results.quantization.speed
     if check is not None:
-        yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
+        yield from _limits(Gate(min_speedup=check.min_speedup), check.failures)
     if results.drift is not None:
         yield from _limits(results.drift.limits, results.drift.failures)
 

@@ -81,7 +81,7 @@ def check_speed(
         change = state.change
         after = bench.compared(float_path, bench.file(state.plan)) if change.sentences else before
         check = SpeedCheck(
-            options,
+            options.min_speedup,
             before,
             after,
             fallback=change.regions,
