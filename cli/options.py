@@ -22,8 +22,8 @@ from click.types import StringParamType
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.options import Group, Option, options_of
-from ..quantizer.api.options import PRECISIONS, Judge, settings_of, settings_with
-from ..quantizer.evaluation.options import EvaluationOptions, Gate
+from ..quantizer.api.options import PRECISIONS, settings_of, settings_with
+from ..quantizer.evaluation.options import Gate, Judge
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
 from .console import REPORTER, current_run, echo
 
@@ -466,7 +466,7 @@ data_option = option_list(
         "FILE.py:FUNCTION; or random:N.",
     ),
     preprocess_option,
-    record_options(EvaluationOptions, "limit"),
+    record_options(Judge, "limit"),
 )
 """Add --data, --preprocess and --limit."""
 

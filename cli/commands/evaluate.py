@@ -11,8 +11,7 @@ import click
 
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import write_atomically
-from ...quantizer.api.options import Judge
-from ...quantizer.evaluation.options import EvaluationOptions, Gate
+from ...quantizer.evaluation.options import Gate, Judge
 from ..console import (
     REPORTER,
     document,
@@ -47,12 +46,12 @@ CARD = OptionalModule("a card", "quantizer.plugins.card.card")
 """Makes the record of an evaluation."""
 
 comparing_options = option_list(
-    record_options(EvaluationOptions, "metric"),
+    record_options(Judge, "metric"),
     labels_option,
-    record_options(EvaluationOptions, "class_axis"),
+    record_options(Judge, "class_axis"),
     record_options(Gate, prefix="gate_"),
     no_latency_option,
-    record_options(EvaluationOptions, "runtime", "provider", "threads"),
+    record_options(Judge, "runtime", "provider", "threads"),
 )
 """How both models are compared, and the limits: of `qprof evaluate` and `report`."""
 
@@ -70,7 +69,7 @@ comparing_options = option_list(
 @data_option
 @record_options(Judge, "held_out")
 @comparing_options
-@record_options(EvaluationOptions, "scored_output")
+@record_options(Judge, "scored_output")
 @option(
     "--card",
     group="Files",

@@ -22,6 +22,7 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.gates import check_truth
 from ..evaluation.metrics.score import reads_truth
+from ..evaluation.options import Judge
 from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
 from ..noise.output_limits import NoiseLimits, judging_limits, meanings_in_plan
@@ -34,7 +35,6 @@ from ..targets.machine import processor
 from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
 from .made_from import MadeFrom, made_from
-from .options import Judge
 from .results import QuantizedLike, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
 

@@ -43,7 +43,7 @@ from ..evaluation.gates import MIN_REFUSED_ROWS, check_gate, check_truth, timed_
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.truth import Labels, load_labels
-from ..evaluation.options import EvaluationOptions, LatencySettings
+from ..evaluation.options import Judge, LatencySettings
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.output_paths import FilesRead, check_outputs
@@ -123,7 +123,7 @@ class _Task:
     profile: KeptProfile | None  # None in a mode that needs none
     samples: SampleSplit
     labels: Path | Labels | None  # of the held-out samples
-    measuring: EvaluationOptions
+    measuring: Judge
     output: Path
     options: QuantizeOptions
     stage: Stage  # called when a stage begins
@@ -268,7 +268,7 @@ def _check_judging(
     tell: Callable[[Finding], None],
 ) -> None:
     """Judge the float model as its quantized model will be judged, before a profile is made."""
-    usual = EvaluationOptions()
+    usual = Judge()
     asked = {name: getattr(options, name) != getattr(usual, name) for name in HOW_JUDGED}
     if truth is None and not any(asked.values()):
         return

@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
-from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
+from ..evaluation.options import QUICK, Judge, LatencySettings
 from ..targets.config import BLOCK_FORMATS, RestType
 
 if TYPE_CHECKING:
-    from ...profiles.base.progress import Shown, Stage
+    from ...profiles.base.progress import Stage
     from ...profiles.samples.objects import DataSource
     from ..search.options import SpeedCheckOptions
-    from .sources import LabelsLike
 
 
 FLOAT8 = "float8e4m3fn"
@@ -75,37 +74,6 @@ def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str)
         if key != "keep_float" and given.get(key, value) != value:
             raise ConfigError(f"{name}: means {key} {value}, but {key} {given[key]} was given; leave one out")
     return {**given, **meant}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judge(EvaluationOptions):
-    """The means of judging a quantized model: samples, truth, metric, limits, and runs of the models.
-
-    Attributes:
-        labels: Labels for the metric. Without a metric, the class of each row: one integer per line, .npy,
-            FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its
-            classes.txt). In Python: a file, a folder, or integers.
-        preprocess: Recipe that turns files into samples: imagenet, clip, yolo, raw, or FILE (recipe,
-            preprocessor_config.json, tokenizer.json).
-        held_out: Use only the samples that quantize held out of DATA, with the same --limit; the others made
-            the profile.
-        transform: makes a sample of an item of the data.
-        gate: limits that the quantized model must keep.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
-        latency: how speed is measured; None leaves it out.
-
-    Raises:
-        ConfigError: a number that makes no sense.
-    """
-
-    labels: Annotated[LabelsLike | None, option("Quality", metavar="FILE", takes="truth")] = None
-    preprocess: Annotated[
-        str | os.PathLike[str] | None, option("Basic", metavar="RECIPE", takes="recipe")
-    ] = None
-    held_out: Annotated[bool, option("Basic")] = False
-    transform: Callable[[Any], object] | None = None
-    gate: Gate = field(default_factory=Gate)
-    progress: Shown = None
 
 
 @dataclass(frozen=True, kw_only=True)

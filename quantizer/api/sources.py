@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, QprofError
 from ...profiles.base.findings import Code, Finding
@@ -29,13 +28,10 @@ from ...profiles.samples.objects import (
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.storage import is_url
 from ..evaluation.metrics.table import metric_of_truth
+from ..evaluation.metrics.truth import LabelsLike
 
 if TYPE_CHECKING:
-    from .options import Judge
-
-LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
-"""The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
-Without a metric the class of each row: a file with one integer a line or an .npy file, or the integers."""
+    from ..evaluation.options import Judge
 
 Transform: TypeAlias = Callable[[Any], object]
 """Makes a sample of an item of the data."""

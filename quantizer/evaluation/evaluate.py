@@ -66,7 +66,7 @@ from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
-from .options import EvaluationOptions, Gate
+from .options import Gate, Judge
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
 
@@ -413,13 +413,13 @@ def evaluate(
     *,
     labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
-    measuring: EvaluationOptions | None = None,
+    measuring: Judge | None = None,
     limits: NoiseLimits | LimitsOnSamples | None = None,
     progress: Shown = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare: `api.evaluate.evaluate` has the
     arguments."""
-    gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
+    gate, measuring, data = gate or Gate(), measuring or Judge(), for_evaluation(data)
     metric_name = measuring.metric
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None, metric=metric_name)
     if labels is not None and metric_name is not None and not reads_truth(metric_name):

@@ -32,9 +32,9 @@ from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
 from .metrics.table import named_metric
 from .metrics.user_functions import MetricFunction
-from .options import EvaluationOptions, Gate
+from .options import Gate, Judge
 
-Options = TypeVar("Options", bound=EvaluationOptions)
+Options = TypeVar("Options", bound=Judge)
 
 Result = Literal["failed", "not proven"]
 """Why a gate did not pass."""

@@ -6,13 +6,18 @@ The fields of these records are the options of `qprof evaluate` and of the comma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.options import option
 from .metrics.table import metric_names
+
+if TYPE_CHECKING:
+    from ...profiles.base.progress import Shown
+    from .metrics.truth import LabelsLike
 
 RuntimeName = Literal["onnxruntime", "openvino"]
 """The runtime of both models."""
@@ -50,10 +55,45 @@ QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """How two models are compared.
+class Gate:
+    """Limits that the quantized model must keep; None for no limit.
 
     Attributes:
+        min_sqnr: Gate: SQNR of every float output. In Python: dB, of all the samples together.
+        min_speedup: Gate: float latency over quantized latency, lower quartile.
+        max_drop: Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end
+            of its 95 % interval. In Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
+        min_score: Gate: --metric of the quantized model, 99 or 99%; an upper bound if lower is better.
+        max_size: Gate: size of OUT.onnx, as in 4.5MB. In Python: bytes, external data included.
+    """
+
+    min_sqnr: Annotated[float | None, option("Quality", metavar="DB")] = None
+    min_speedup: Annotated[float | None, option("Speed", metavar="X")] = None
+    max_drop: Annotated[float | None, option("Quality", metavar="POINTS", takes="points")] = None
+    min_score: Annotated[float | None, option("Quality", metavar="SCORE", takes="points")] = None
+    max_size: Annotated[float | None, option("Files", metavar="SIZE", takes="size")] = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether any limit was given."""
+        return any(getattr(self, limit.name) is not None for limit in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """The means of judging a quantized model: samples, truth, metric, limits, and runs of the models.
+
+    Attributes:
+        labels: Labels for the metric. Without a metric, the class of each row: one integer per line, .npy,
+            FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its
+            classes.txt). In Python: a file, a folder, or integers.
+        preprocess: Recipe that turns files into samples: imagenet, clip, yolo, raw, or FILE (recipe,
+            preprocessor_config.json, tokenizer.json).
+        held_out: Use only the samples that quantize held out of DATA, with the same --limit; the others made
+            the profile.
+        transform: makes a sample of an item of the data.
+        gate: limits that the quantized model must keep.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
         limit: Use N samples, spread over all of them.
         scored_output: Output that labels and metric belong to. [default: the first]
         class_axis: Axis of the classes of the output with labels, or of the first. [default: its operator's]
@@ -85,6 +125,14 @@ class EvaluationOptions:
     ] = None
     runtime: Annotated[RuntimeName, option("Speed")] = "onnxruntime"
     provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
+    labels: Annotated[LabelsLike | None, option("Quality", metavar="FILE", takes="truth")] = None
+    preprocess: Annotated[
+        str | os.PathLike[str] | None, option("Basic", metavar="RECIPE", takes="recipe")
+    ] = None
+    held_out: Annotated[bool, option("Basic")] = False
+    transform: Callable[[Any], object] | None = None
+    gate: Gate = field(default_factory=Gate)
+    progress: Shown = None
 
     def __post_init__(self) -> None:
         latency: object = self.latency
@@ -94,28 +142,3 @@ class EvaluationOptions:
             raise ConfigError(
                 f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
             )
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Limits that the quantized model must keep; None for no limit.
-
-    Attributes:
-        min_sqnr: Gate: SQNR of every float output. In Python: dB, of all the samples together.
-        min_speedup: Gate: float latency over quantized latency, lower quartile.
-        max_drop: Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end
-            of its 95 % interval. In Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
-        min_score: Gate: --metric of the quantized model, 99 or 99%; an upper bound if lower is better.
-        max_size: Gate: size of OUT.onnx, as in 4.5MB. In Python: bytes, external data included.
-    """
-
-    min_sqnr: Annotated[float | None, option("Quality", metavar="DB")] = None
-    min_speedup: Annotated[float | None, option("Speed", metavar="X")] = None
-    max_drop: Annotated[float | None, option("Quality", metavar="POINTS", takes="points")] = None
-    min_score: Annotated[float | None, option("Quality", metavar="SCORE", takes="points")] = None
-    max_size: Annotated[float | None, option("Files", metavar="SIZE", takes="size")] = None
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether any limit was given."""
-        return any(getattr(self, limit.name) is not None for limit in fields(self))

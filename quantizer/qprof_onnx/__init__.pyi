@@ -12,7 +12,6 @@ from .profiles.records.profile import TensorProfile as TensorProfile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.providers import load_custom_operators as load_custom_operators
 from .quantizer.api.evaluate import evaluate as evaluate
-from .quantizer.api.options import Judge as Judge
 from .quantizer.api.options import QuantizeOptions as QuantizeOptions
 from .quantizer.api.profiling import merge as merge
 from .quantizer.api.profiling import profile as profile
@@ -20,6 +19,7 @@ from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.options import Gate as Gate
+from .quantizer.evaluation.options import Judge as Judge
 from .quantizer.plan.documents import load_profile as load_profile
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import load_plan as load_plan

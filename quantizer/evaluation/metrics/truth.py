@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,11 @@ from ....profiles.samples.registry import column_of
 from ....profiles.samples.values import Sample
 
 # The true class of every row, read from a file -----------------------------------------------------------
+
+
+LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
+"""The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
+Without a metric the class of each row: a file with one integer a line or an .npy file, or the integers."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,14 @@ from ....profiles.samples.storage import is_url
 from ...api.evaluate import compare
 from ...api.keywords import with_keywords
 from ...api.made_from import made_from
-from ...api.options import OF_RUNS, Judge
+from ...api.options import OF_RUNS
 from ...api.results import QuantizedLike, quantized_file
-from ...api.sources import LabelsLike, samples_of, with_metric_of_labels
+from ...api.sources import samples_of, with_metric_of_labels
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.metrics.table import named_metric
+from ...evaluation.metrics.truth import LabelsLike
 from ...evaluation.metrics.user_functions import MetricFunction
+from ...evaluation.options import Judge
 from ...model.files import ModelLike
 from ...model.identity import model_id
 from ...plan.provenance import model_fingerprint, read_provenance

@@ -13,10 +13,10 @@ from ....profiles.runtime.providers import check_provider
 from ....profiles.samples.objects import DataLike, DataSource
 from ...api.keywords import with_keywords
 from ...api.made_from import made_from
-from ...api.options import OF_RUNS, Judge
+from ...api.options import OF_RUNS
 from ...api.results import QuantizedLike, QuantizedResult, quantized_file
 from ...api.sources import samples_of
-from ...evaluation.options import EvaluationOptions
+from ...evaluation.options import Judge
 from ...model.files import ModelLike
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.plan_model import open_plan
@@ -65,9 +65,7 @@ def compare_layers(
         return replace(compared, findings=gravest_first([*compared.findings, *cause]))
 
 
-def _cause(
-    model: ModelFile, plan: PlanLike, samples: DataLike, judge: EvaluationOptions
-) -> tuple[Finding, ...]:
+def _cause(model: ModelFile, plan: PlanLike, samples: DataLike, judge: Judge) -> tuple[Finding, ...]:
     """Return the finding on the node that adds most noise at the outputs, or () if its plan cannot be run."""
     provider = check_provider(judge.provider)
     try:

@@ -32,7 +32,7 @@ from ....profiles.samples.values import Sample
 from ...adjustments.equalization import apply_equalization, equalized_name
 from ...evaluation.compare import Difference, Sums
 from ...evaluation.doubts import check_not_instrumented, doubts, other_graph, other_plan
-from ...evaluation.options import EvaluationOptions
+from ...evaluation.options import Judge
 from ...evaluation.runtimes import open_session, run
 from ...lowering.lowered import PADDED, RECORD, read_equalization
 from ...model.graph import name_of, output_name
@@ -158,7 +158,7 @@ def layers_of(
     data: DataLike,
     *,
     plan: PlanLike | None = None,
-    measuring: EvaluationOptions | None = None,
+    measuring: Judge | None = None,
     progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
@@ -166,7 +166,7 @@ def layers_of(
     A quantized tensor is read as integers and dequantized here, so that integer kernels stay fused; one that
     stayed float is read unchanged, so that its last bits may differ from those of a plain run.
     """
-    measuring = measuring or EvaluationOptions()
+    measuring = measuring or Judge()
     threads, provider = measuring.threads, check_provider(measuring.provider)
     float_file, quantized_file = file_of(float_path), file_of(quantized_path)
     check_not_instrumented(float_file, quantized_file)

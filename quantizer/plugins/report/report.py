@@ -22,10 +22,10 @@ from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
 from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ...api.made_from import MadeFrom
-from ...api.options import Judge
 from ...api.results import QuantizedLike, QuantizeResult, quantized_file
 from ...api.sources import samples_of
 from ...evaluation.evaluate import Evaluation
+from ...evaluation.options import Judge
 from ...lowering.lower import lower
 from ...model.files import ModelLike
 from ...model.folders import quantized_name

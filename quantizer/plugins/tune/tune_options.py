@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ....profiles.base.errors import ConfigError, check_finite, nearest
 from ....profiles.base.options import option
-from ...api.options import Judge
+from ...evaluation.options import Judge
 
 if TYPE_CHECKING:
     from ....profiles.samples.objects import DataSource
-    from ...api.sources import LabelsLike
+    from ...evaluation.metrics.truth import LabelsLike
     from .trial import Trial
 
 

@@ -78,7 +78,7 @@ def test_a_file_of_settings_is_a_configuration(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(qprof.ConfigError, match="QuantConfig: means calibrator kl, and calibrator mse was"):
+    with pytest.raises(qprof.ConfigError, match="QuantConfig: means calibrator kl, but calibrator mse was"):
         recipe_of(qprof.QuantConfig(calibrator="kl"), {"calibrator": "mse"})
 
 

@@ -12,10 +12,10 @@ from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.evaluation.doubts import has_quantized_nodes
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import timed_where_it_runs
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, LatencySettings, RuntimeName
+from qprof_onnx.quantizer.evaluation.options import Gate, Judge, LatencySettings, RuntimeName
 from qprof_onnx.quantizer.model.files import model_bytes
 
-NO_LATENCY = EvaluationOptions(latency=None)
+NO_LATENCY = Judge(latency=None)
 
 SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""
@@ -210,7 +210,7 @@ def test_labels_are_those_of_the_samples_that_a_limit_drew(write, samples, tmp_p
     data = samples(*(np.eye(3)[classes[at : at + 2]] for at in range(0, 24, 2)))
     (tmp_path / "labels.txt").write_text("\n".join(map(str, classes)))
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(9, 0, 0))
-    measuring = EvaluationOptions(limit=5, latency=None, metric=metric)
+    measuring = Judge(limit=5, latency=None, metric=metric)
     found = evaluate(a, b, data, labels=tmp_path / "labels.txt", measuring=measuring)
     assert (found.samples, found.score.float_score) == (5, 100.0)
 
@@ -228,13 +228,13 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
         a,
         samples(np.eye(3)),
         labels=tmp_path / "labels.txt",
-        measuring=EvaluationOptions(scored_output="best", latency=None),
+        measuring=Judge(scored_output="best", latency=None),
     )
     assert (found.scored, found.score.float_score) == ("best", pytest.approx(200 / 3))
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
     with pytest.raises(ModelError, match=r"has no output 'bets'; name another\. Did you mean 'best'"):
-        evaluate(a, a, tmp_path / "data", measuring=EvaluationOptions(scored_output="bets"))
+        evaluate(a, a, tmp_path / "data", measuring=Judge(scored_output="bets"))
 
 
 def test_an_output_without_classes_cannot_have_labels(write, samples, tmp_path) -> None:
@@ -345,7 +345,7 @@ def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:
 
 def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None:
     a = write("a.onnx", SAME)
-    measuring, gate = EvaluationOptions(latency=LatencySettings(rounds=3)), Gate(min_speedup=1e6)
+    measuring, gate = Judge(latency=LatencySettings(rounds=3)), Gate(min_speedup=1e6)
     found = evaluate(a, a, samples([[1.0, 2.0]], [[3.0, 4.0]]), measuring=measuring, gate=gate)
     assert found.latency.float_ms > 0
     assert found.latency.speedup_low <= found.latency.speedup <= found.latency.speedup_high
@@ -389,13 +389,13 @@ def test_progress_is_told_after_every_sample(write, samples) -> None:
     ],
 )
 def test_latency_is_measured_where_the_target_runs(target: str, runtime: RuntimeName, is_timed: bool) -> None:
-    measuring = timed_where_it_runs(EvaluationOptions(runtime=runtime), Gate(), target)
+    measuring = timed_where_it_runs(Judge(runtime=runtime), Gate(), target)
     assert (measuring.latency is not None) == is_timed
 
 
 def test_a_limit_on_the_time_of_another_runtime_is_refused() -> None:
     with pytest.raises(ConfigError, match="times in onnxruntime do not apply to tensorrt"):
-        timed_where_it_runs(EvaluationOptions(), Gate(min_speedup=1.0), "tensorrt")
+        timed_where_it_runs(Judge(), Gate(min_speedup=1.0), "tensorrt")
 
 
 SPLIT = """<ir_version: 8, opset_import: ["": 13]>

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.evaluation.options import Judge
 from qprof_onnx.quantizer.noise.estimate_check import Estimate
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -67,7 +67,7 @@ def _estimates(
     profile, quantized = folder / "profile.yaml", folder / "q.onnx"
     profile_model(model, known, profile)
     write_quantized(model, profile, quantized, recipe=load_recipe("onnxruntime-x86", dict(settings)))
-    return evaluate(model, quantized, new, measuring=EvaluationOptions(latency=None)).estimates
+    return evaluate(model, quantized, new, measuring=Judge(latency=None)).estimates
 
 
 def model_of(case: Case) -> onnx.ModelProto:

@@ -18,7 +18,7 @@ from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
+from qprof_onnx.quantizer.evaluation.options import Gate, Judge
 from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
@@ -31,7 +31,7 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 DATA = DIGITS / "heldout"
-FEW = EvaluationOptions(limit=4, latency=None)
+FEW = Judge(limit=4, latency=None)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from .....cli.options import (
     record_options,
 )
 from .....profiles.base.options import options_of
-from ....evaluation.options import EvaluationOptions
+from ....evaluation.options import Judge
 from ..options import Slack
 
 
@@ -67,10 +67,10 @@ def slack_option() -> Callable[[Any], Any]:
 @option("--data", group="Basic", type=DATA, metavar="DATA", help="The samples of the card, to measure again.")
 @preprocess_option
 @labels_option
-@record_options(EvaluationOptions, "metric")
+@record_options(Judge, "metric")
 @slack_option()
 @no_latency_option
-@record_options(EvaluationOptions, "runtime", "provider")
+@record_options(Judge, "runtime", "provider")
 @option(
     "--strict",
     group="Basic",

@@ -20,8 +20,7 @@ from .....cli.options import (
     record_of,
     record_options,
 )
-from ....api.options import Judge
-from ....evaluation.options import EvaluationOptions
+from ....evaluation.options import Judge
 
 
 @click.command("compare-layers", cls=GroupedCommand)
@@ -42,7 +41,7 @@ from ....evaluation.options import EvaluationOptions
     metavar="N",
     help="Only the N worst, the worst first.",
 )
-@record_options(EvaluationOptions, "threads", "provider")
+@record_options(Judge, "threads", "provider")
 @json_option
 def command(
     model: Path,

@@ -23,8 +23,7 @@ from .....cli.options import (
     record_options,
     take_limits,
 )
-from ....api.options import Judge
-from ....evaluation.options import EvaluationOptions, Gate
+from ....evaluation.options import Gate, Judge
 
 
 @click.command(
@@ -53,7 +52,7 @@ from ....evaluation.options import EvaluationOptions, Gate
     metavar="PROFILE.yaml",
     help="Its profile.  [default: the profile beside OUT.onnx]",
 )
-@record_options(EvaluationOptions, "limit")
+@record_options(Judge, "limit")
 @record_options(Judge, "held_out")
 @comparing_options
 @option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of your own target.")

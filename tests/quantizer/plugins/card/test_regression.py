@@ -5,7 +5,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.evaluation.options import Judge
 from qprof_onnx.quantizer.plugins.card.options import Slack
 from qprof_onnx.quantizer.plugins.card.record import Asked, Card, make_card
 from qprof_onnx.quantizer.plugins.card.regression import checks_of_newer
@@ -20,7 +20,7 @@ NAMES = ("accepted.json", "tonight.json")
 def accepted() -> Card:
     """Return the card of a model with itself, 50 dB off and twice as fast."""
     model, data = DIGITS / "model.onnx", str(DIGITS / "heldout")
-    how = EvaluationOptions(limit=3, latency=None, metric="top-5")
+    how = Judge(limit=3, latency=None, metric="top-5")
     found = evaluate(model, model, data, labels=DIGITS / "heldout" / "labels.txt", measuring=how)
     (output,) = found.outputs
     noisy = replace(output, difference=replace(output.difference, sqnr=50.0))

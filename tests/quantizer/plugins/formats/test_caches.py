@@ -15,7 +15,7 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
+from qprof_onnx.quantizer.evaluation.options import Gate, Judge
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.formats.caches import PLACES, channel_magnitudes, stored_caches
@@ -88,7 +88,7 @@ def test_a_program_that_hands_the_cache_on_in_int8_gets_the_answers_of_float(
 
 
 def test_float_and_int8_caches_are_compared_on_the_same_samples_and_gated(model: Path, written: Path) -> None:
-    options = EvaluationOptions(latency=None)
+    options = Judge(latency=None)
     found = evaluate(model, written, model.parent / "data", gate=Gate(min_sqnr=25.0), measuring=options)
     assert found.passed
     estimated = {check.output: check for check in found.estimates}
@@ -118,7 +118,7 @@ def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
         plan.save(tmp_path / "plan.yaml")
         assert read_plan(tmp_path / "plan.yaml").nodes["attention"] == plan.nodes["attention"]
         assert plan.nodes["attention"].inputs[3].scale.size == (1 if setting == "int8" else 2 * 16)
-        options = EvaluationOptions(latency=None)
+        options = Judge(latency=None)
         data = model.parent / "data"
         found = evaluate(model, tmp_path / f"{setting}.onnx", data, measuring=options)
         errors[setting] = {o.name: o.difference.sqnr for o in found.outputs if o.difference}
@@ -156,7 +156,7 @@ def test_a_decoder_whose_weights_have_4_bits_already_gets_a_cache_in_int8(
     quantizer.process()
     quantizer.model.save_model_to_file(str(tmp_path / "nbits.onnx"))
     profile = profile_model(tmp_path / "nbits.onnx", model.parent / "data")
-    options = EvaluationOptions(latency=None)
+    options = Judge(latency=None)
     for setting in ("int8", "int8-per-channel"):
         recipe = load_recipe(None, {"kv_cache": setting, "mode": "weight-only"})
         write_quantized(tmp_path / "nbits.onnx", profile, tmp_path / "kv.onnx", recipe=recipe)

@@ -16,7 +16,7 @@ from qprof_onnx.quantizer.api.from_samples import quantize_from_samples
 from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.evaluation.options import Judge
 from qprof_onnx.quantizer.numerics.affine import broadcast_scales
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
@@ -121,7 +121,7 @@ def test_a_scale_for_each_element_loses_less_where_elements_differ(model: Path, 
     for setting in ("int8", "int8-per-channel"):
         path = model.parent / f"compared-{setting}.onnx"
         write_quantized(model, profile, path, recipe=load_recipe(None, {"kv_cache": setting, **WEIGHTS}))
-        found = evaluate(model, path, model.parent / "data", measuring=EvaluationOptions(latency=None))
+        found = evaluate(model, path, model.parent / "data", measuring=Judge(latency=None))
         lost[setting] = {o.name: o.difference.sqnr for o in found.outputs if o.difference}
     # Of the small channels, which one scale leaves few steps; signal and noise are mostly of the large ones.
     assert min(lost["int8-per-channel"].values()) > 33.0
@@ -166,7 +166,7 @@ def test_a_merged_decoder_has_int8_in_both_branches(model: Path, tmp_path: Path)
         assert {types_of(path)[name] for name in (*PAST, *PAST.values())} == {onnx.TensorProto.INT8}
         found = generated(path, np.int8, ids, 8, use_cache_branch=np.array([True]))
         assert decibels(floats, found) > 30.0
-        evaluate(merged, path, tmp_path / "merged-data", measuring=EvaluationOptions(latency=None))
+        evaluate(merged, path, tmp_path / "merged-data", measuring=Judge(latency=None))
 
 
 CROSSED = """<ir_version: 9, opset_import: ["": 17]> g (float[b, 2, n, 8] query, float[b, 2, n, 8] new,
@@ -203,9 +203,7 @@ def test_keys_of_an_encoder_stay_float(tmp_path: Path) -> None:
     assert {*plan.borders} == {"own", "grown"}
     types = types_of(tmp_path / "q.onnx")
     assert (types["encoder_keys"], types["grown"]) == (onnx.TensorProto.FLOAT, onnx.TensorProto.INT8)
-    found = evaluate(
-        tmp_path / "m.onnx", tmp_path / "q.onnx", data, measuring=EvaluationOptions(latency=None)
-    )
+    found = evaluate(tmp_path / "m.onnx", tmp_path / "q.onnx", data, measuring=Judge(latency=None))
     assert min(o.difference.sqnr for o in found.outputs if o.difference) > 30.0
 
 

@@ -14,7 +14,7 @@ from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.evaluation.options import Judge
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 log_loss = pytest.importorskip("sklearn.metrics", reason="of the extra test-all").log_loss
@@ -80,7 +80,7 @@ def compared(folder: Path, recipe: str = "", **options: object) -> Evaluation:
     path = folder / "recipe.yaml"
     path.write_text(f"reader: text\ntokenizer: tokenizer.json\n{recipe}\n")
     data = PreprocessedData(str(folder / "lines.txt"), str(path))
-    measuring = EvaluationOptions(**{"latency": None, **options})  # type: ignore[arg-type]
+    measuring = Judge(**{"latency": None, **options})  # type: ignore[arg-type]
     return evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
 
 
@@ -116,7 +116,7 @@ def test_without_a_state_the_next_ids_of_a_sample_are_the_truth(folder: Path) ->
         for ids in lines(folder)
     ]
     files = folder / "float.onnx", folder / "other.onnx"
-    measuring = EvaluationOptions(metric="perplexity", latency=None)
+    measuring = Judge(metric="perplexity", latency=None)
     found, stepped = (
         evaluate(*files, data, measuring=measuring).score,
         compared(folder, metric="perplexity").score,
@@ -152,7 +152,7 @@ def test_perplexity_needs_scores_of_tokens(folder: Path) -> None:
         compared(folder, "prompt: 1\ndecode: 0\nmax_length: 1", metric="perplexity")
     files = folder / "float.onnx", folder / "other.onnx"
     data = [{"input_ids": np.zeros((1, 2), np.int64), "past_key_values.0": np.zeros((1, 0, 6), np.float32)}]
-    measuring = EvaluationOptions(metric="perplexity:ids=id", latency=None)
+    measuring = Judge(metric="perplexity:ids=id", latency=None)
     with pytest.raises(QprofError, match=r"has the tokens is not known; name it, as in perplexity:ids"):
         evaluate(*files, data, measuring=measuring)
 
@@ -165,7 +165,7 @@ def test_a_cache_in_int8_keeps_the_score(folder: Path) -> None:
     profile = profile_model(folder / "float.onnx", data)
     recipe = load_recipe(None, settings)
     write_quantized(folder / "float.onnx", profile, folder / "other.onnx", recipe=recipe)
-    measuring = EvaluationOptions(latency=None, metric="perplexity")
+    measuring = Judge(latency=None, metric="perplexity")
     found = evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
     assert found.score is not None
     assert found.score.quantized_score == pytest.approx(found.score.float_score, rel=0.05)
