@@ -107,7 +107,7 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
         if tensor is not None and tensor.nbytes > SMALL
     }
     for name, (value, tensor) in large.items():  # as if in a file, which is never opened
-        shape = ir.Shape(tensor.shape)
+        shape = ir.Shape(tensor.shape.numpy())
         value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
     try:
         proto = ir.to_proto(model)

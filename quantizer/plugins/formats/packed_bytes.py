@@ -6,9 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...numerics.affine import QuantParams, quantize
-from ...numerics.block_scales import LEVELS, _blocks, as_columns, is_transposed_view, transposed_params
+from ...numerics.block_scales import LEVELS, as_columns, is_transposed_view, transposed_params
 from ...plan.plan import UNBLOCKED
 from ...targets.config import FEWEST_IN_BLOCK
+
+try:
+    from ...numerics import _blocks
+except ImportError:  # installed without a compiler, and LEVELS is empty
+    _blocks = None  # type: ignore[assignment]
 
 BLOCK_SCALE_BYTES = 4
 """Of the scale of a block."""
