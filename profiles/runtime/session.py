@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -115,7 +115,7 @@ def _ort_input(array: npt.NDArray[Any]) -> Any:
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 LARGE_BYTES = 1 << 30
-"""Models with more bytes of weights are not saved a second time, optimised, unless segments are run."""
+"""Models with more bytes of weights are not saved a second time, optimised, unless outputs run by parts."""
 
 OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 """How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
@@ -154,8 +154,8 @@ def optimised(
     """Yield the graph that runs `model`, optimised for the CPU.
 
     Other providers may compile parts into something that cannot be saved, so they get the model itself; so
-    does the CPU if nothing can be in blocks of channels, or if weights are large, unless segments of the
-    graph are run (`split`). Outputs in `ordered` must not be read in blocks of channels.
+    does the CPU if nothing can be in blocks of channels, or if weights are large, unless some
+    outputs at a time are run (`split`). Outputs in `ordered` must not be read in blocks of channels.
     """
     with temporary_folder() as place:
         folder = Path(place)
@@ -227,56 +227,6 @@ def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceS
         file = _source(model, graph.folder)
     options = _options(graph.level, graph.model)
     return _session(file, options, graph.provider, graph.title)
-
-
-def segment_session(
-    graph: OptimisedGraph, nodes: Collection[ir.Node], fed: Sequence[str], outputs: Sequence[str]
-) -> ort.InferenceSession:
-    """Return a session of some nodes of an optimised graph, fed with values that none of them makes."""
-    chosen = [node in nodes for node in graph.model.graph]
-    model = graph.model.clone()
-    values = {str(value.name): value for node in model.graph for value in node.outputs}
-    model.graph.outputs[:] = [values[name] for name in outputs]
-    for name in fed:
-        value = ir.Value(name=name, type=values[name].type)
-        values[name].name = f"{name}:qprof-made-before"
-        ir.convenience.replace_all_uses_with(values[name], value)
-        model.graph.inputs.append(value)
-    unused = [node for node, is_chosen in zip(model.graph, chosen, strict=True) if not is_chosen]
-    model.graph.remove(unused, safe=True)
-    for name, value in list(model.graph.initializers.items()):
-        if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
-            del model.graph.initializers[name]
-    return _session(_source(model, graph.folder), _options(graph.level, model), graph.provider, graph.title)
-
-
-def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
-    """Return a session whose outputs are the numbers of elements of these; a sequence is an output itself."""
-    model = graph.model.clone()
-    names = list(dict.fromkeys(graph.sources[name] for name in outputs))
-    _set_outputs(model, names)
-    values = list(model.graph.outputs)
-    sequences = [value for value in values if isinstance(value.type, ir.SequenceType)]
-    sizes = []
-    for value in values:
-        if value in sequences:
-            continue
-        node = ir.Node("", "Size", [value])
-        node.outputs[0].name = size_name(str(value.name))
-        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
-        sizes.append(node)
-    model.graph.extend(sizes)
-    model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
-    options = _options(graph.level, model)
-    disable_prepacking(options)  # weights stay in their file
-    # Each Size runs as soon as it can, so that its input is freed.
-    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-    return _session(_source(model, graph.folder), options, graph.provider, graph.title)
-
-
-def size_name(tensor: str) -> str:
-    """Return the output of `size_session` for the number of elements of a tensor."""
-    return f"qprof:size:{tensor}"
 
 
 def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:

@@ -7,11 +7,9 @@ float64, in any order. Samples are added one after the other.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +17,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
-from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.runtime.session import (
-    OptimisedGraph,
-    optimised,
-    run_sample,
-    segment_session,
-    size_name,
-    size_session,
-)
+from ...profiles.runtime.session import optimised, run_sample, session_for
 from ...profiles.samples.values import Sample
 from ..model.graph import name_of
 from ..operators.graph import Graph, Node
@@ -201,7 +190,7 @@ def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
 
 # Second moments collected from samples --------------------------------------------------------------------
 
-MEMORY = 128 << 20  # bytes that tensors and moments of a slice take together, unless a single one takes more
+MEMORY = 1 << 30  # bytes that the moments of a slice take together, unless a single one takes more
 
 ROWS = 1 << 14
 """Rows of a tensor that all samples give together, unless there are more samples (see `im2col_rows`). Four
@@ -216,29 +205,33 @@ def collect_moments(
 ) -> Iterator[tuple[ProductInput, Moments]]:
     """Yield the moments of the inputs of products, in the order of `inputs`, which all differ.
 
-    The float model runs in slices, as many products at a time as fit in `MEMORY`.
+    The float model runs once for each slice: as many products at a time as fit in `MEMORY`.
     """
     if not inputs:
         return
+    count = sum(1 for _ in samples)
+    if not count:
+        raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
     # The optimised model with the inputs of the products as outputs, graph inputs left out.
     copy = model.clone()
     values = {name_of(value): value for node in copy.graph for value in node.outputs}
     returned = {value.name for value in copy.graph.outputs}
     tapped = [name for name in dict.fromkeys(source.tensor for source in inputs) if name in values]
     copy.graph.outputs.extend(values[name] for name in tapped if name not in returned)
-    with (
-        optimised(copy, tapped, split=True, ordered=tapped) as graph,
-        temporary_folder() as place,
-    ):
-        count, slices = _sliced(graph, inputs, samples)
-        outputs = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
-        runs, done = _SliceRuns(graph, outputs, Path(place)), 0
-        for sources, names in zip(slices, outputs, strict=True):
+    slices, done = _sliced(inputs), 0
+    with optimised(copy, tapped, split=True, ordered=tapped) as graph:
+        for sources in slices:
+            made = [name for name in dict.fromkeys(source.tensor for source in sources) if name in values]
+            session, names = session_for(graph, made) if made else None, [graph.sources[n] for n in made]
             sums: dict[ProductInput, Moments] = {}
-            for sample, arrays in runs.next(samples):
-                for source, name in zip(sources, names, strict=True):
+            for sample in samples:
+                outputs = {} if session is None else run_sample(session, names, sample)
+                for source in sources:
+                    array = np.asarray(
+                        {**sample.arrays, **outputs}[graph.sources.get(source.tensor, source.tensor)]
+                    )
                     where = f"sample {sample.name}: tensor '{source.tensor}'"
-                    rows = im2col_rows(np.asarray(arrays[name]), source, -(-ROWS // count))
+                    rows = im2col_rows(array, source, -(-ROWS // count))
                     if source in sums:
                         sums[source] = _with_rows(sums[source], rows, where)
                     else:
@@ -251,98 +244,15 @@ def collect_moments(
                 yield first, sums.pop(first)
 
 
-class _SliceRuns:
-    """Runs a graph on all samples, slice after slice, each node once; see `collect_moments`."""
-
-    def __init__(self, graph: OptimisedGraph, slices: Sequence[Sequence[str]], folder: Path) -> None:
-        """Begin before the first slice; each of `slices` names its results, and `folder` is empty."""
-        self._finished = 0
-        self._graph, self._slices, self._folder = graph, slices, folder
-        self._nodes = list(graph.model.graph)
-        self._done, self._files = set[ir.Node](), dict[str, list[Path]]()
-
-    def next(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, dict[str, Array]]]:
-        """Yield for each sample the values of the next slice, besides the inputs of the model."""
-        wanted = set(self._slices[self._finished])
-        nodes, read = self._nodes_before(wanted, self._files)
-        from_files = sorted(self._files.keys() & read)
-        # What cannot be kept in a file is computed again, and what it is computed from is kept.
-        self._done |= {node for node in nodes if all(map(_can_be_kept, node.outputs))}
-        made = {name_of(value) for node in nodes for value in node.outputs}
-        done = {name_of(value) for node in nodes if node in self._done for value in node.outputs}
-        later_slices = {name for part in self._slices[self._finished + 1 :] for name in part}
-        _, read_later = self._nodes_before(later_slices, ())
-        kept = done & read_later - self._files.keys()
-        fetched = sorted(made & wanted - self._files.keys() | kept)
-        session = segment_session(self._graph, set(nodes), from_files, fetched) if fetched else None
-        for number, sample in enumerate(samples):
-            arrays: dict[str, Array] = dict(sample.arrays)
-            for name in from_files:
-                arrays[name] = np.load(self._files[name][number], allow_pickle=False)
-            if session is not None:
-                outputs = run_sample(session, fetched, Sample(sample.name, arrays))
-                arrays.update({name: np.asarray(array) for name, array in outputs.items()})
-            for name in kept:
-                self._keep(name, arrays[name])
-            yield sample, arrays
-        for name in self._files.keys() - read_later:
-            for file in self._files.pop(name):
-                file.unlink()
-        self._finished += 1
-
-    def _nodes_before(
-        self, wanted: Collection[str], available: Collection[str]
-    ) -> tuple[list[ir.Node], set[str]]:
-        """Return the nodes still to be run that lead to values, in order, and the names of all they read."""
-        names, chosen = set(wanted), list[ir.Node]()
-        for node in reversed(self._nodes):
-            outputs = {name_of(value) for value in node.outputs}
-            if node not in self._done and not (names - set(available)).isdisjoint(outputs):
-                chosen.append(node)
-                for body in graph_attributes(node):
-                    inner = (value for each in body.all_nodes() for value in each.inputs if value is not None)
-                    names |= {name_of(value) for value in (*body.outputs, *inner)}
-                names |= {name_of(value) for value in node.inputs if value is not None}
-        return chosen[::-1], names
-
-    def _keep(self, name: str, array: Array) -> None:
-        files = self._files.setdefault(name, [])
-        path = self._folder / f"{len(files)}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
-        np.save(path, array, allow_pickle=False)
-        files.append(path)
-
-
-def _can_be_kept(value: ir.Value) -> bool:
-    """Whether a value is a tensor of a numpy type, by the declarations in its graph."""
-    if not value.name:
-        return True
-    has_type = isinstance(value.type, ir.TensorType) and value.dtype is not None
-    return has_type and value.dtype not in (ir.DataType.STRING, ir.DataType.BFLOAT16)
-
-
-def _sliced(
-    graph: OptimisedGraph, inputs: Sequence[ProductInput], samples: Iterable[Sample]
-) -> tuple[int, list[list[ProductInput]]]:
-    """Return how many samples there are, and the inputs in slices that fit in `MEMORY` for the first one."""
-    first, count = None, 0
-    for sample in samples:
-        first, count = first or sample, count + 1
-    if first is None:
-        raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
-    tensors = list(dict.fromkeys(source.tensor for source in inputs if source.tensor in graph.sources))
-    session = size_session(graph, tensors)
-    sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
-
+def _sliced(inputs: Sequence[ProductInput]) -> list[list[ProductInput]]:
+    """Return the inputs in slices whose moments fit in `MEMORY`."""
     slices: list[list[ProductInput]] = []
-    used, held = 0, set[str]()  # bytes, and tensors, of the last slice
+    used = 0  # bytes of the last slice
     for source in inputs:
-        name = source.tensor
-        tensor = 4 * int(np.asarray(sizes[size_name(graph.sources[name])])) if name in graph.sources else 0
         own = 8 * source.groups * sum(size * size for size in column_blocks(source.columns))
-        if not slices or used + own + (0 if name in held else tensor) > MEMORY:
+        if not slices or used + own > MEMORY:
             slices.append([])
-            used, held = 0, set()
-        used += own + (0 if name in held else tensor)
-        held.add(name)
+            used = 0
+        used += own
         slices[-1].append(source)
-    return count, slices
+    return slices

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, PlanError
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime.session import OptimisedGraph
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments import second_moments
 from qprof_onnx.quantizer.adjustments.gptq import columns_of, gptq, rebased
@@ -397,29 +395,6 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     sliced = rounded_with_samples(made, samples(), lambda done, total: seen.append((done, total)))
     assert sliced.plan == whole.plan
     assert seen == [(i, 48) for i in range(1, 49)]
-
-
-def test_what_a_slice_leaves_for_later_ones_is_kept_and_no_node_runs_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = """a = MatMul(x, w) s = Sigmoid(a) b = MatMul(s, v) c = Add(b, a) d = MatMul(c, u) e = Add(d, s)
-    y = MatMul(e, q)"""
-    shape, settings = (1, 64, 1, 64), {"mode": "weight-only"}
-    net = profiled(network(text, dict.fromkeys("wvuq", (64, 64)), shape), samples(shape=shape))
-    whole = rounded(net, samples(shape=shape), **settings)
-    monkeypatch.setattr(second_moments, "MEMORY", 1)
-    ran: list[str] = []
-    opened = second_moments.segment_session
-
-    def noted(graph: OptimisedGraph, nodes: set[ir.Node], *names: Sequence[str]) -> ort.InferenceSession:
-        ran.extend(str(node.name) for node in nodes)
-        return opened(graph, nodes, *names)
-
-    monkeypatch.setattr(second_moments, "segment_session", noted)
-    sliced = rounded(net, samples(shape=shape), **settings)
-    assert sliced.plan == whole.plan
-    assert len(sliced.plan.adjustments.roundings) == 4
-    assert len(ran) == len(set(ran)) == 6  # all but the last product
 
 
 def test_parts_of_a_matrix_are_rounded_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
