@@ -25,17 +25,10 @@ class SpeedCheck:
     after: Latency  # float against the plan as it is now; `before` when nothing was changed
     fallback: tuple[FloatRegion, ...]  # the regions that fell back to float, in this order
     trials: int  # plans that were made and timed besides the first
-    reasons: tuple[str, ...]  # where the time went, in sentences, when float was faster still; else empty
-    unfused: tuple[str, ...]  # planned in integers, computed in float nevertheless
     changes: tuple[str, ...] = ()  # the changes that made the model faster, in this order
     left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
     # `TimedNodes` of the plan as it is now; None for a model left in float
     timed: Any | None = field(default=None, metadata=NOT_IN_JSON)
-
-    @property
-    def slower(self) -> bool:
-        """Whether float is faster; a model that is float itself is as fast."""
-        return self.after.speedup < 1.0 and not self.left_float
 
     @property
     def passed(self) -> bool:
@@ -62,5 +55,3 @@ class SpeedCheck:
             yield from (("faster", change) for change in self.changes if not self.left_float)
         if self.left_float:
             yield "", self.left_float
-        if self.slower:
-            yield "ALARM", f"float is faster: {'; '.join(self.reasons)}"

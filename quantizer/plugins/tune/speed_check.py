@@ -33,7 +33,6 @@ from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ...lowering.lower import lower
 from ...lowering.lowered import WrittenNames
 from ...model.saving import save_model
-from ...plan.plan import QuantPlan
 from ...plan.provenance import plan_digest
 from ...plan.reasons import ReasonCode, because
 from ...planning.facts import PlanningFacts
@@ -86,16 +85,16 @@ def check_speed(
             after,
             fallback=change.regions,
             trials=len(loop.trials) - 1,
-            reasons=_reasons(state.plan.plan, costs) if after.speedup < 1.0 else (),
-            unfused=costs.unfused,
             changes=change.sentences,
             timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
         )
         planned = state.plan
-        if check.slower:
+        if after.speedup < 1.0:
             planned, check = _left_float(bench, check, loop.trials[0].change.known)
-        every = (*planned.plan.findings, *findings_of(check))
-        return replace(planned, plan=replace(planned.plan, findings=every)), check
+            told = Finding(Code.LEFT_IN_FLOAT, check.left_float)
+            plan = replace(planned.plan, findings=(*planned.plan.findings, told))
+            planned = replace(planned, plan=plan)
+        return planned, check
 
 
 def check_options(options: SpeedCheckOptions, target: str) -> None:
@@ -240,32 +239,3 @@ def _left_float(bench: _Bench, check: SpeedCheck, known: Known) -> tuple[Planned
     after = bench.compared(bench.float_path, bench.written(planned))
     lost = f"the whole model is left in float: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
-
-
-def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
-    """Return where a quantized model that is slower than float spends more than it saves."""
-    slower: dict[str, float] = {}
-    for name in plan.nodes:
-        lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
-        if lost > 0.0:
-            slower[name] = lost
-    saved = sum(costs.floating.values()) - sum(costs.integer.values()) + sum(slower.values())
-    reasons = [f"integers save {saved / 1e3:.3g} ms"]
-    if costs.border:
-        reasons.append(f"{len(costs.border)} conversions cost {sum(costs.border.values()) / 1e3:.3g} ms")
-    if slower:
-        worst = max(slower, key=lambda name: slower[name])
-        reasons.append(
-            f"{len(slower)} nodes are slower by {sum(slower.values()) / 1e3:.3g} ms, most '{worst}'"
-        )
-    return tuple(reasons)
-
-
-def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
-    """Return the findings of the check that the plan keeps."""
-    findings = []
-    if check.left_float:
-        findings.append(Finding(Code.LEFT_IN_FLOAT, check.left_float))
-    if check.slower:
-        findings.append(Finding(Code.FLOAT_IS_FASTER, f"float is faster: {'; '.join(check.reasons)}"))
-    return tuple(findings)

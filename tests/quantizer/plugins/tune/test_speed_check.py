@@ -126,7 +126,7 @@ def test_nothing_changes_when_integers_gain_everywhere(
     plan = first_plan(facts)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     changed, found = checked(facts)
-    assert (found.trials, found.fallback, found.slower) == (0, (), False)
+    assert (found.trials, found.fallback) == (0, ())
     assert found.timed is not None
     assert found.timed.costs.integer == dict.fromkeys(plan.nodes, 50.0)
     assert replace(changed, findings=()) == replace(plan, findings=())
@@ -162,7 +162,7 @@ def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
     assert changed.config.keep_float == ()
 
 
-def test_a_model_that_float_runs_faster_is_named_with_the_reason(
+def test_a_model_that_float_runs_faster_is_left_in_float(
     facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = first_plan(facts)
@@ -170,8 +170,7 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
     costs = Costs({}, machine.floats, {"x": 250.0}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: costs)
     changed, found = checked(facts, min_speedup=1.0)
-    assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
-    assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
+    assert (found.passed, found.after.speedup) == (True, 1.0)
     assert found.left_float == "the whole model is left in float: int8 was 0.67 times as fast as float"
     assert found.left_float in map(str, changed.findings)
     assert {entry.kind for entry in changed.nodes.values()} == {Kind.FLOAT}
