@@ -97,7 +97,7 @@ def tell_findings(findings: Iterable[Finding]) -> None:
 
 
 def finding_lines(findings: Iterable[Finding], *, verbose: bool = False, width: int = 10) -> list[str]:
-    """Return findings as they are printed everywhere, the gravest first: "note: opset raised".
+    """Return findings as printed lines, the gravest first: "note: opset raised".
 
     A cause, and the result of a gate, are facts of the result, after their names in a column of some width.
     """

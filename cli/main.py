@@ -283,6 +283,6 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 def main(debug: bool) -> None:
     """Profile-guided post-training quantization of ONNX models.
 
-    Each command has a help of its own, with an example: qprof COMMAND --help.
+    For the help of a command, with an example, run qprof COMMAND --help.
     """
     gc.set_threshold(*GC_THRESHOLDS)

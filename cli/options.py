@@ -1,9 +1,9 @@
 """The options of the commands: made from the records that describe them, and the few that no record has.
 
 `record_options(Gate)` adds an option for each described field of a record (`profiles.base.options`). A field
-that the user does not give is not handed to the command: defaults stand in the records alone. Every option
-that names a file says whether it is read or written, so that a command refuses, before any work, to write
-over what it reads (`FileCommand`).
+that the user does not give is not passed to the command: only the records contain defaults. Every option that
+names a file declares whether it is read or written, so that a command refuses, before any work, to overwrite
+its inputs (`FileCommand`).
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ _TAKES: Mapping[str, Any] = {
 
 
 def _reading(field: Option) -> dict[str, Any]:
-    """Return the arguments of click by which the text of an option becomes the value of its field."""
+    """Return the arguments of click that convert the text of an option to the value of its field."""
     if field.kind is bool:
         return {"is_flag": True, "default": None}
     shown = {"metavar": field.metavar or None}
@@ -520,7 +520,7 @@ class SetOption(GroupedOption):
 def setting_options(*records: type) -> Callable[[F], F]:
     """Return the decorator that adds --as, --target, --config, --set and an option for each setting.
 
-    --set takes the rare fields of `records` too; `take_recipe` takes what was given of settings.
+    --set also accepts the rare fields of `records`; `take_recipe` reads the given settings.
     """
     return option_list(
         option(

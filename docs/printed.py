@@ -656,8 +656,7 @@ API_SECTIONS = {
         "TuneResult DriftReport Report"
     ),
     "Records that they take": (
-        "QuantConfig QuantizeOptions Judge Gate TuneOptions "
-        "RunSettings DriftLimits SpeedCheckOptions"
+        "QuantConfig QuantizeOptions Judge Gate TuneOptions RunSettings DriftLimits SpeedCheckOptions"
     ),
     "Errors": "QprofError ConfigError DataError ModelError PlanError ProfileError",
 }

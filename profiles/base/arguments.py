@@ -1,6 +1,7 @@
 """Arguments of public functions, and keywords that become fields, held against the types that they declare.
 
-Python lets anything in, and a list in the place of a path fails far inside; messages say what belongs there.
+Python accepts any type, and a list in place of a path fails deep inside. These messages name the expected
+type.
 """
 
 from __future__ import annotations

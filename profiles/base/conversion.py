@@ -1,9 +1,9 @@
 """Records read from the plain values of a file, and made plain values again.
 
-A record is a frozen dataclass. Its fields are the keys of a mapping, and their types say what each may hold:
-a field without a default must be there, and no other key may. msgspec converts every value strictly, and
-keeps the bounds and patterns of `Annotated[..., Meta(...)]`; this module walks from record to record, so that
-an error names the place, the value, what is allowed and the nearest known word.
+A record is a frozen dataclass. Its fields are the keys of a mapping, with their types. A field without a
+default is required, and no other keys are allowed. msgspec converts every value strictly, and keeps the
+bounds and patterns of `Annotated[..., Meta(...)]`. This module walks from record to record, so that an error
+names the place, the value, the allowed values and the nearest known word.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_record(
     decoders: Decoders | None = None,
     without: Collection[str] = (),
 ) -> Record:
-    """Return the record of a mapping that messages call `where`; MalformedError names the first fault."""
+    """Return the record of a mapping, called `where` in messages; MalformedError names the first fault."""
     kind: Any = record
     values = read_fields(value, kind, where, decoders, without)
     for name, (_, is_required, is_argument) in _fields_read(kind).items():

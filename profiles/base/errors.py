@@ -1,6 +1,6 @@
 """The errors of qprof: one root, one child for each kind of thing that a user can repair.
 
-Every message reads "where: what; what to do". Library code raises; only the command line prints and
+Every message has the form "place: problem; remedy". Library code raises; only the command line prints and
 exits, with the `exit_code` of the class.
 """
 
@@ -47,7 +47,7 @@ class QprofError(Exception):
     exit_code: int = 2
 
     def __str__(self) -> str:
-        """Return the message as `shown` makes it, whatever the names in it hold."""
+        """Return the message as `shown` makes it, with control characters in names escaped."""
         return shown(super().__str__())
 
 
@@ -154,7 +154,7 @@ def nearest_path(path: str) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it came from: compiled modules turn an interruption into an ImportError."""
+    """Yield an error and its causes: compiled modules turn an interruption into an ImportError."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -196,7 +196,7 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def check_finite(settings: object) -> None:
-    """Refuse settings with a float that is NaN or infinite: such a limit holds always or never."""
+    """Reject settings with a NaN or infinite float: a limit of this kind always or never holds."""
     for name, hint in types_of(type(settings)).items():
         value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)
         if kind not in (float, float | None) or value is None:

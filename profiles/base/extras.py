@@ -1,7 +1,7 @@
 """Modules that an installation may lack: libraries, which extras install, and plug-ins of the core.
 
-A plug-in is a room of qprof that the core does without, such as the report. Only a table names it: a table of
-the core has an `OptionalModule` for each entry that a plug-in serves, and imports it when it is asked for.
+A plug-in is a room of qprof that the core does not need, such as the report. Only a table of the core names
+it: each entry that a plug-in serves has an `OptionalModule`, which imports the plug-in on demand.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_there(module: str) -> bool:
 
 
 def library(module: str, where: str, extra: str) -> Any:
-    """Return a module that an extra of pyproject.toml installs; `where` needs it, for the message."""
+    """Return a module that an extra of pyproject.toml installs; messages name `where`, which needs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

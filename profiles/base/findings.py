@@ -1,7 +1,7 @@
-"""Findings: whatever qprof has to say about a model, its data, a plan or a result, as linters say it.
+"""Findings: notes, warnings and alarms about a model, its data, a plan or a result.
 
-A finding is a code, the sentence about this case, its subject, its figures and its remedy. `findings.yaml`
-says how grave each code is (`Severity`) and its meaning, from which `docs/reference/findings.md` is printed.
+A finding is a code, a sentence about this case, its subject, its figures and its remedy. `findings.yaml` has
+the severity and the meaning of each code; `docs/reference/findings.md` is printed from it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Finding:
         sentence: complete by itself, with the names and figures that a person needs.
         subject: name of the tensor, node, output, sample, file or option that it is about; "" for the whole.
         figures: the names and numbers of the sentence, for programs.
-        remedy: what to do, or to ask oneself; "" where nothing need be done.
+        remedy: what to do or check; "" if nothing needs to be done.
     """
 
     code: Code

@@ -59,7 +59,7 @@ MAX_SETTINGS_BYTES = 1 << 24
 
 
 def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the entries of a JSON file beside a model that nobody named; another file is noted."""
+    """Return the entries of a JSON file found beside a model; note a file that cannot be used."""
     if not os.path.isfile(path):
         return {}
     try:
@@ -84,7 +84,7 @@ def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class _RefusedError(ValueError):
-    """JSON that Python's reader would take, and that is none."""
+    """Invalid JSON that Python's reader would accept."""
 
 
 def _no_number(word: str) -> NoReturn:

@@ -46,7 +46,7 @@ class Option:
         check: called with the value, raises MalformedError.
         name: of the field.
         kind: bool, int, float, str, or tuple for a list of texts.
-        default: of the field; None where it has none, or one that no text stands for.
+        default: default of the field; None if it has no default, or one that cannot be written as text.
     """
 
     group: Group | Literal[""]
@@ -157,7 +157,7 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 
 def _help(sentence: str) -> str:
-    """Return the sentence on a field without what holds in Python alone, its default set apart."""
+    """Return the sentence on a field without its part about Python, and its default separately."""
     return sentence.partition(" In Python: ")[0].replace(" [default: ", "  [default: ")
 
 

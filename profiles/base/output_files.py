@@ -1,8 +1,8 @@
 """The one way to read and to write whole files: an output appears complete, or the earlier one stays.
 
-An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
-or foresee the name of, and renamed at the end. Several outputs of one command appear together
-(`replacing_together`). All other temporary folders are in TMPDIR (`temporary_folder`).
+An output is written into a separate folder beside its destination, with an unpredictable name and private
+permissions, and renamed at the end. Several outputs of one command appear together (`replacing_together`).
+All other temporary folders are in TMPDIR (`temporary_folder`).
 """
 
 from __future__ import annotations

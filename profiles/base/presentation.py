@@ -1,6 +1,6 @@
 """How results show themselves in Python: one line, a dict, Markdown, and a small table for notebooks.
 
-A result says what there is to show, once, as texts (`Presentation`); the forms are made from that here.
+A result gives its texts once (`Presentation`); this module makes all forms from them.
 """
 
 from __future__ import annotations

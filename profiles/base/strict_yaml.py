@@ -1,10 +1,10 @@
 """YAML as qprof writes and reads it: exact scalars out, strict documents in.
 
-The text is written here and not by a YAML emitter: the layouts are few and fixed, long lines are not wrapped,
-and the bytes do not depend on whether libyaml is installed. Reading uses PyYAML's parser (libyaml's where
-installed) for the syntax; the scalars are resolved here, by the core schema of YAML 1.2: `1e-5` is a number,
-while `no`, `on` and `12:30` are text, and keys are always text, as tensors may be called `123`. Anchors, tags
-and duplicate keys are refused, so a document means what it looks like.
+This module writes text itself, without a YAML emitter: the layouts are few and fixed, long lines are not
+wrapped, and the bytes do not depend on whether libyaml is installed. Reading uses PyYAML's parser (libyaml's
+if installed) for the syntax. This module resolves scalars by the core schema of YAML 1.2: `1e-5` is a number,
+while `no`, `on` and `12:30` are text. Keys are always text, because tensors may be called `123`. Anchors,
+tags and duplicate keys are rejected.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def block(mapping: Mapping[str, object], indent: int = 0, levels: int = 1) -> st
 
 
 def parse(document: str) -> object:
-    """Return the one document in a text; MalformedError, with the line, if it is none."""
+    """Return the one document in a text; MalformedError, with the line, if the text is not one document."""
     documents = parse_all(document)
     if len(documents) != 1:
         raise MalformedError(f"holds {len(documents)} YAML documents instead of one")

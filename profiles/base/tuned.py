@@ -1,7 +1,7 @@
 """Tuned constants: a value beside the models and the figure that chose it.
 
-Numbers of a format, of a kernel or of mathematics are none. `python docs/printed.py tuned`
-prints the table of all; `tests/benchmarks/run.py constants` finds the range in which nothing changes.
+Numbers that follow from a format, a kernel or mathematics are not tuned constants. `python docs/printed.py
+tuned` prints the table of all; `tests/benchmarks/run.py constants` finds the range in which nothing changes.
 """
 
 from __future__ import annotations

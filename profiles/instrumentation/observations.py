@@ -1,4 +1,4 @@
-"""The decision which tensors are observed, where each is read, and which axis counts its channels."""
+"""Chooses the tensors to observe, the place to read each, and the axis of its channels."""
 
 from __future__ import annotations
 

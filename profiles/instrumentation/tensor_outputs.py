@@ -32,7 +32,8 @@ SEQUENCE_OPSET = 14
 def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str, str]:
     """Make tensors of subgraphs outputs of a model, which is changed; return tensor -> output.
 
-    An output is a sequence of the arrays of all iterations; of Scans alone one array with axes in front.
+    An output is a sequence of the arrays of all iterations; inside Scans only, it is one array with leading
+    axes.
     """
     wanted = [inner for inner in subgraph_tensors(model, tuple(ir.DataType)) if inner.value.name in names]
     if not wanted:
@@ -146,7 +147,7 @@ class _Rewriter:
         states: Values,
         after: ir.Node | None = None,
     ) -> ir.Value:
-        """Insert an array into its sequence; in a Scan, which has none, return the array itself."""
+        """Insert an array into its sequence; in a Scan, which has no sequence, return the array itself."""
         if inner in states:
             node = self.node("SequenceInsert", [states[inner], value], inner)
         elif after is None and (value.producer() is None or value.is_graph_output()):

@@ -65,7 +65,8 @@ class TensorObserver:
         return self.count(array, ranges=ranges)
 
     def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
-        """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements."""
+        """Count an array after its shape was recorded, and return its numbers of NaN and of infinite
+        elements."""
         flat = array.reshape(-1)  # a copy only of what is not contiguous
         whole = self.channel_slice(array.shape, block)
         if whole is None:

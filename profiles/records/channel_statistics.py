@@ -1,11 +1,11 @@
-"""Per-channel range, mean and power of a tensor: merging is exact, whatever the order and the grouping.
+"""Per-channel range, mean and power of a tensor. Merging is exact, in any order and grouping.
 
 A sum of floating-point numbers depends on their order. So every value is rounded to a grid first and whole
 numbers are added up. The grid is a power of two that follows from the channel's largest magnitude so far: its
-level, the smallest multiple of some step with magnitude < 2**(level - 1). When the magnitude grows,
-values have to be rounded to a coarser grid, and the values are not kept; so the sums on the next coarser
-grids are kept as well. On grids coarser than those every earlier value rounds to zero. So a sum is a function
-of the set of values alone.
+level, the smallest multiple of some step with magnitude < 2**(level - 1). When the magnitude grows, values
+must be rounded to a coarser grid, but they are no longer available. So the sums on the next coarser grids are
+stored too; on still coarser grids every earlier value rounds to zero. A sum therefore depends only on the set
+of values.
 
 A value stands on a grid of at most 2**-10 of its channel's largest magnitude, 2**-16 on average, and a square
 on one of at most 2**-14 of the largest square; they are rounded to the nearest, so that errors cancel out.

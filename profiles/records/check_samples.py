@@ -1,10 +1,10 @@
 """Check samples: a few samples of a profile, kept in a file beside it, on which models are run before they
 are written.
 
-Those with the smallest digests are kept (as many in a row as have room: a few in `DIGEST_BYTES`, small ones
-up to `MORE_BYTES` as well), and those that are extreme: the loudest, the quietest, the shortest and the
-longest. Both are choices of which the choice from all data is that from the choices of its parts, so that
-merging is exact. Room is counted in the bytes of arrays, as zlib's versions differ.
+The samples with the smallest digests are kept (as many as fit into `DIGEST_BYTES`, and small ones up to
+`MORE_BYTES`), and the extreme ones: the loudest, the quietest, the shortest and the longest. Choosing from
+the choices of parts gives the same samples as choosing from all data, so merging is exact. Sizes are bytes of
+arrays, because versions of zlib compress differently.
 
 The file is a compressed `.npz` archive: `names` of the inputs, `digests` of the samples in order, and in
 `3.0` the array of sample 3 for input 0.

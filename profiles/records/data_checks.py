@@ -81,9 +81,9 @@ class InputCheck:
     Attributes:
         name: of the input.
         dtype: its element type, as in a profile.
-        sizes: smallest and largest size of each dimension; None where ranks differ.
+        sizes: smallest and largest size of each dimension; None if ranks differ.
         elements: number of finite elements; 0 for strings.
-        minimum, maximum: exact; None where there are no elements.
+        minimum, maximum: exact; None without elements.
         mean, deviation: of the elements; deviation is the standard deviation. See `mean_and_deviation`.
     """
 
@@ -182,7 +182,8 @@ def looks_channels_last(record: InputProfile) -> bool:
 
 
 def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
-    """Return whether a float input has one value everywhere; 0, as of a state, only if it is alone."""
+    """Return whether a float input has one value everywhere; 0, as in a state, counts only for a single
+    input."""
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or tensor.count <= runs or tensor.minimum != tensor.maximum:
         return False

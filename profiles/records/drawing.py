@@ -50,7 +50,7 @@ class Drawing:
     """A drawing, which a notebook shows.
 
     Attributes:
-        title: what it shows.
+        title: title of the drawing.
         svg: the drawing.
     """
 

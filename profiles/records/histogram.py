@@ -1,9 +1,9 @@
 """The exact, mergeable 2000-bin histogram, in numpy.
 
-Bins have width 2**e and stand on the grid k * 2**e, with e the smallest exponent for which the data fits
-into 2000 of them. Scaling by a power of two is exact, so the bin of a value depends on nothing but the value
-and e; and e depends on nothing but minimum and maximum. Merging therefore shifts bin indices and adds
-integers: the result is the histogram of all the data at once, whatever the order and the grouping.
+Bins have width 2**e on the grid k * 2**e, with e the smallest exponent for which the data fits into 2000
+bins. Scaling by a power of two is exact, so the bin of a value depends only on the value and e, and e only on
+minimum and maximum. Merging therefore shifts bin indices and adds integers: the result is the histogram of
+all data, in any order and grouping.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Profiles of shards of the data, merged into the profile of all of it: exact, whatever the order.
+"""Merges profiles of shards into the profile of all data, exactly and in any order.
 
-Profiles are taken one at a time and not kept, so memory does not grow with their number.
+Profiles are read one at a time, so memory does not grow with their number.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None
 
 
 def _worst_tensor(profile: Profile) -> tuple[str, float]:
-    """Return the tensor with the largest share of NaN and Inf; infinities alone are a filler of masks."""
+    """Return the tensor with the largest fraction of NaN and Inf; a tensor with only infinities is a mask."""
     shares = {
         name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)
         for name, tensor in profile.items()

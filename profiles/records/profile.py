@@ -1,8 +1,7 @@
 """The profile: the frozen values that a calibration run produces and everything later reads.
 
-`Profile` holds which model and data it is of (`ModelId`, `DataId`), what every tensor held (`TensorProfile`),
-what the inputs were given (`InputProfile`), and how noise travels for a
-few samples (`SampleNoise`). Each can be merged with that of other samples, exactly.
+`Profile` contains the identity of model and data (`ModelId`, `DataId`), statistics of every tensor
+(`TensorProfile`) and of the inputs (`InputProfile`). Each can be merged exactly with that of other samples.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class DataId:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """A warning where some of the data are random values; else nothing."""
+        """A warning if some of the data are random values."""
         if not self.random:
             return ()
         sentence = (
@@ -88,10 +87,10 @@ class TensorProfile:
 
     Attributes:
         dtype: ONNX element type name in lower case, such as "float" (float32), "float16", "double".
-        shape: dimensions; None where free or different from sample to sample; None for an unknown rank.
+        shape: dimensions, None for one that is free or differs between samples; None for an unknown rank.
         minimum, maximum: exact smallest and largest finite value; 0.0 when the tensor had none.
-        count: number of finite elements. The histogram's counts add up to it; where there is none, the
-            elements of one sample as far as the model tells, and at least 1.
+        count: number of finite elements, the sum of the histogram's counts. Without a histogram, the elements
+            of one sample if the model determines them, and at least 1.
         zeros: how many of them are zero (they are in the histogram as well).
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements; of another tool's file the equal bins
@@ -188,13 +187,13 @@ class InputProfile:
     """The values of a graph input, over all samples.
 
     Attributes:
-        tensor: its elements, of whatever numeric type: integers are counted as floats of the same value (from
-            2**53 on, of the nearest). Of strings nothing is counted.
-        sizes: of the arrays; None where their ranks differ.
+        tensor: statistics of its elements. Integers are counted as the nearest floats (exact below 2**53),
+            strings not at all.
+        sizes: sizes of the arrays; None if their ranks differ.
         normalised: whether the model itself begins by scaling or shifting it by constants.
         transposed: whether the model begins by moving its axes.
-        fed_by: the output of the step before that it was fed with, where one went from step to step.
-        rate: samples a second of a signal; 0 for what is none.
+        fed_by: for a state, the output of the previous step that it read.
+        rate: samples per second of a signal; 0 for other inputs.
     """
 
     tensor: TensorProfile
@@ -236,7 +235,7 @@ class OutputMeaning:
     """The kind of an output, and why it is that.
 
     Attributes:
-        kind: by which its error is measured.
+        kind: kind of the output, which determines the measure of its error.
         reason: the rule that decided, for people.
     """
 
@@ -377,14 +376,13 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         origin: "qprof", or the name of the file format of another tool, whose keys are the names of that file
             as long as the profile is not bound to a model.
         tool: name and version of the writer.
-        non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
+        non_finite: details of NaN and Inf from the run; empty for a profile that was read from a file.
         noise: how noise travels through the model, for the first check samples; it is not in the file.
         check_samples: digests of the samples that are kept beside the profile, in order.
         keep_samples: how many these were to be, at most.
-        held_samples: these samples; () where they were not read, or are not there.
-        runs: how many times the model ran on data: once for each sample, or for each batch. 0 where
-            that is not known.
-        inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
+        held_samples: these samples; () if they were not read or do not exist.
+        runs: number of runs of the model: one for each sample, or for each batch. 0 if unknown.
+        inputs: statistics of the inputs of the graph, in order; empty if `runs` is 0.
         outputs: the kind of each output of the graph, decided from all samples; {} in older files.
     """
 
@@ -509,7 +507,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     def merged(self, other: Profile, first: str = "this one", where: str = "the other profile") -> Profile:
         """Return the profile of both data sets together; errors have the names of both.
 
-        Check samples are kept where both hold theirs.
+        Check samples are kept if both profiles have theirs.
 
         Raises:
             ProfileError: the profiles belong to different models or hold different tensors.

@@ -7,18 +7,18 @@ A profile is one YAML document that begins with its format and ends with a line 
     ...
 
 Keys are the fields of the records (`Profile`, `ModelId`, `DataId`, `TensorProfile`, `Histogram`, `Channels`,
-`InputProfile`), and their types say what each may hold. Floats are written by `repr`, so that
-`loads(dumps(p)) == p`. A few types have a spelling of their own:
+`InputProfile`), with their types. Floats are written by `repr`, so that `loads(dumps(p)) == p`. A few types
+have a special notation:
 
-* An array is one text, `"3 0*12 1"`: `0*n` is a run of n zeros. Where all n numbers are equal the text is
+* An array is one text, `"3 0*12 1"`: `0*n` is a run of n zeros. If all n numbers are equal, the text is
   `"2*64"`. A text that begins with `float32` has the shortest decimals of numbers that float32 holds. An
   array of two dimensions is a list of such texts.
-* Bins are told apart by their fields; null stands where only the range is known.
+* Bins are distinguished by their fields; null means that only the range is known.
 * The tensor of an input that is under `tensors` already is not written again.
-* Check samples are listed by their digests; they are in a file of their own (`check_samples`).
+* Check samples are listed by their digests; a separate file contains them (`check_samples`).
 
-This is the only format that is read: a new field is a new field of a record, with a default where older
-files are to stay readable.
+Only this format is read. To add a field, add it to a record, with a default if older files must stay
+readable.
 """
 
 from __future__ import annotations

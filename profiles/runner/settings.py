@@ -25,8 +25,8 @@ that of one in fifty in 128 with 0.9 (DECISIONS.md, 90, 105)."""
 class RunSettings:
     """How a model is profiled. Only the first five settings can change a byte of the profile.
 
-    `checked` refuses what is not allowed. "needed" and "weighted-layers" depend on the operators of the
-    model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
+    `checked` rejects invalid values. "needed" and "weighted-layers" depend on the operators of the model:
+    `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
 
     Attributes:
         tensors: Every float activation, or only those that a plan can need. In Python: or names of tensors.
@@ -37,7 +37,7 @@ class RunSettings:
         keep_samples: Number of raw samples stored beside the profile, with which quantize tests a model
             before it writes it; 0 for none.
         provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
-            Python: in full or short. The bytes of a profile are promised for the CPU alone.
+            Python: full or short name. Only the CPU guarantees the bytes of a profile.
         threads: Samples that run at the same time; 0 for one per core.
         scheduler: Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.
         custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
@@ -74,7 +74,7 @@ class RunSettings:
         return self.threads or cores()
 
     def checked(self) -> RunSettings:
-        """Return the settings with the full name of the provider; a ConfigError for what is not allowed."""
+        """Return the settings with the full name of the provider; ConfigError for an invalid value."""
         from ..runtime.providers import check_provider
 
         check_finite(self)

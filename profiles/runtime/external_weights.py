@@ -1,8 +1,8 @@
 """Weights in files of their own: read into memory, and written for onnxruntime.
 
-onnx_ir maps such a file into memory, and closes the map whenever it moves a weight. That fails while any
-array still refers to it, and the code that saves a model cannot know who reads it. So qprof copies weights
-and leaves maps to the garbage collector, which closes them after the last array is gone.
+onnx_ir maps such a file into memory, and closes the map whenever it moves a weight. That fails while an array
+still refers to it, and the code that saves a model does not know the readers. So qprof copies weights, and
+the garbage collector closes maps after the last array is gone.
 """
 
 from __future__ import annotations

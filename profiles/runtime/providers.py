@@ -139,7 +139,7 @@ def check_provider(text: str) -> str:
 
 
 def _package_and_option(name: str) -> tuple[str, str]:
-    """Return what to install for a provider, and the option for its device, of `PROVIDERS`."""
+    """Return the package to install for a provider, and the option for its device, from `PROVIDERS`."""
     found = (entry[1:] for entry in PROVIDERS.values() if entry[0] == name)
     return next(found, ("onnxruntime", ""))
 
@@ -161,7 +161,8 @@ def _not_started(provider: str, cause: str) -> ConfigError:
 
 
 def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None:
-    """Return the finding on the nodes that another provider runs; None if there are none or it is unknown."""
+    """Return the finding on nodes that another provider runs; None if there is no such node, or this is
+    unknown."""
     try:
         assignments = session.get_provider_graph_assignment_info()
     except (AttributeError, RuntimeError):  # before onnxruntime 1.24, or not asked for
@@ -195,8 +196,8 @@ def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
     """Load libraries of custom operators, for all models that this process runs from now on.
 
     Args:
-        libraries: shared libraries built for onnxruntime's `RegisterCustomOps`; one that is loaded already is
-            left as it is.
+        libraries: shared libraries built for onnxruntime's `RegisterCustomOps`; a library that is already
+            loaded is skipped.
 
     Raises:
         ConfigError: there is no such file, or onnxruntime cannot load it.

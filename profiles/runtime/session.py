@@ -47,9 +47,9 @@ from .providers import (
 
 
 def read_graph(path: Path) -> ir.Model:
-    """Return a model that onnxruntime wrote; maps get no type, as onnx_ir has none.
+    """Return a model that onnxruntime wrote; maps get no type, because onnx_ir has no map type.
 
-    Tensors of subgraphs get unique names: onnxruntime 1.32 names them for each graph, and refuses such a
+    Tensors of subgraphs get unique names: onnxruntime 1.32 names them per graph, and then rejects its own
     file.
     """
     proto = onnx.load_model(path, load_external_data=False)

@@ -281,7 +281,7 @@ class ArrayRecipe:
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the samples of a folder of arrays, or of one file of them; how rows are taken is a finding."""
+    """Return the samples of a folder of arrays, or of one file; a finding states the meaning of rows."""
     recipe = recipe_of(preprocessing, ArrayRecipe)
     specs, files = tuple(inputs), _sample_files(source)
     shown = shown_location(source)

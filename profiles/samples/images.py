@@ -41,10 +41,10 @@ Size = int | tuple[int, int]
 class ImageRecipe:
     """How a picture becomes the input of a model, in the order of the steps.
 
-    The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
-    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
-    those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
-    std.
+    The picture is rotated by its EXIF data, put on `background`, converted to `color`, resized, cropped and
+    multiplied by `scale`; `mean` is subtracted, and the result divided by `std`. Height and width, layout and
+    type are those of the model's input. An input of type uint8 gets the unchanged pixels, without scale, mean
+    and std.
 
     Attributes:
         size: N or [H, W]: pixels, if the model's input has free sizes

@@ -1,6 +1,6 @@
 """Samples from Python objects: iterables, functions, data loaders, and their items.
 
-Nothing here needs torch or another framework: an array is what numpy can read through `__array__` or DLPack.
+This module needs neither torch nor another framework: numpy reads arrays through `__array__` or DLPack.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
 
 
 def _some(items: Callable[[], Iterator[object]], problem: str) -> Iterator[object]:
-    """Return items, or raise DataError if there are none."""
+    """Return items, or raise DataError for an empty iterable."""
     every = items()
     for first in every:
         return chain([first], every)
@@ -269,7 +269,7 @@ def _samples_of_items(
 def noted_arrays(
     where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec], *, first_of: str
 ) -> Arrays:
-    """Return the arrays of an item, checked against the inputs; assumptions on the first are noted.
+    """Return the arrays of an item, checked against the inputs; note assumptions about the first item.
 
     Arrays that are no inputs are left out if all inputs are there; a missing batch axis is added.
     """

@@ -1,10 +1,9 @@
 """Pictures on disk: their files, and the facts that each one's place tells.
 
-Pictures lie in a folder, whose folders may be their classes. Or they are named by the `data.yaml` of a data
-set, as Ultralytics documents it, or by `data.yaml:val` for one split: `path` is the folder of the data set;
-`train`, `val` and `test` are each a folder of pictures, a `.txt` file with a picture a line, or a list of
-these. The boxes of such a picture are in the file whose path has `/labels/` for `/images/` and ends with
-`.txt`.
+Pictures are in a folder, whose subfolders may be their classes. Or the `data.yaml` of a data set lists them,
+in the format of Ultralytics, or `data.yaml:val` for one split: `path` is the folder of the data set; `train`,
+`val` and `test` are each a folder of pictures, a `.txt` file with a picture a line, or a list of these. The
+boxes of a picture are in the file whose path has `/labels/` instead of `/images/` and ends with `.txt`.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ def box_files(source: str) -> dict[str, tuple[Path, Path]]:
 
 
 def data_yaml_names(source: str) -> dict[int, str]:
-    """Return the names of the classes of a `data.yaml` by number; {} if it has none."""
+    """Return the names of the classes of a `data.yaml` by number; {} without names."""
     names = _data_yaml(_path_and_split(source)[0]).get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))

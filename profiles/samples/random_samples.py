@@ -1,4 +1,4 @@
-"""Samples of random values, for a smoke test where there is no data: "random:N", always the same ones.
+"""Samples of random values, for a smoke test without data: "random:N", always the same values.
 
 Their profile says nothing about real data, and is marked: gates refuse it.
 """

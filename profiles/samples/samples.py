@@ -1,7 +1,7 @@
 """Where calibration and evaluation data come from: folders and files, functions and objects of Python.
 
-Every sample is checked against the model's inputs before it is used; nothing is cast or unpickled. The batch
-axis that objects lack is added, and what else they hold is left out, with a note.
+Every sample is checked against the model's inputs before it is used; nothing is cast or unpickled. A missing
+batch axis is added, and other contents are skipped, with a note.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ MARKED_BYTES = 1 << 16
 def sample_mark(sample: Sample, state: Collection[str] = ()) -> int:
     """Return a checksum that identifies a sample in another reading of the same source.
 
-    Of a large array it covers elements spread over it. Inputs in `state` are computed: last bits may differ.
+    For a large array it covers a selection of elements. Inputs in `state` are computed, so their last bits
+    may differ.
     """
     mark = 0
     for name in sorted(sample.arrays.keys() - set(state)):

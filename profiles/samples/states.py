@@ -1,8 +1,8 @@
 """Inputs that take an output of the run before: a cache of keys and values, the state of a recurrent net.
 
 Samples of such a model are steps of sequences: pieces of a text, windows of a recording, rows of a file. A
-reader gives each step without the state, and it is filled in here by running the float model from the
-first step of its sequence on. So a step is a sample as any other, whoever reads it.
+reader gives each step without the state. This module runs the float model from the first step of the sequence
+and fills the state in. All other code treats steps like any samples.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def runs_with_own_state(
 def with_states(
     samples: Samples, feedback: Sequence[FedBack], specs: Sequence[InputSpec], model: FloatModel
 ) -> Samples:
-    """Return steps with their states; the model runs only if a later step of a sequence is asked for."""
+    """Return steps with their states; the model runs only if a later step of a sequence is needed."""
     wanted_outputs = list(dict.fromkeys(fed.output for fed in feedback))
     first = {fed.input: fed.first for fed in feedback if fed.first is not None}
 

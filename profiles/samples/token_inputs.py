@@ -42,5 +42,5 @@ USUAL_NAMES: Mapping[str, Role] = {
 
 
 def usual_role(name: str) -> Role | None:
-    """Return what an input of a usual name takes of a text; a path and TensorFlow's :0 are ignored."""
+    """Return the role of an input with a usual name; a path and TensorFlow's :0 are ignored."""
     return USUAL_NAMES.get(name.rpartition("/")[2].partition(":")[0].lower())

@@ -216,7 +216,8 @@ def checked_arrays(
 
 
 def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> int | None:
-    """Return the rows of a batch, whose inputs share one free leading dimension; None if there is none."""
+    """Return the rows of a batch, whose inputs share one free leading dimension; None without such a
+    dimension."""
     leading = leading_dimensions(specs)
     if len(leading) != 1 or isinstance(leading.pop(), int) or not all(spec.has_rows for spec in specs):
         return None
@@ -243,7 +244,7 @@ def with_leading_axes(array: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[A
 
 
 def _check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]) -> None:
-    """Refuse a sample that lacks an input, or has an array that is none."""
+    """Reject a sample that lacks an input, or has an array that is not an input."""
     names = [spec.name for spec in specs]
     expected = ", ".join(f"'{name}'" for name in names) or "none"
     extra = [str(name) for name in arrays if name not in names]
