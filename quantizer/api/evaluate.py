@@ -81,9 +81,9 @@ def evaluate(
 ) -> EvaluateResult:
     """Compare a quantized model with the float one on samples: a verdict, SQNR, accuracy, size and latency.
 
-    Outputs are judged by the settings of the plan that the quantized model was made with, and by what its
-    profile says of them: those of a result, or the files beside the model. Without these, as for a model of
-    another tool, the outputs of the float model are profiled on all samples.
+    Outputs are judged by the plan and the profile of the quantized model: those of a result, or the files
+    beside the model. Without them, as for a model of another tool, the outputs of the float model are
+    profiled on all samples.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -97,8 +97,8 @@ def evaluate(
             to 100 for each. The outputs of both models are then in memory.
 
     Raises:
-        ModelError, DataError: what is wrong, where, and what to do.
-        ConfigError: a keyword is not known, the gate asks for what is not measured, or there is no such
+        ModelError, DataError: an unusable model or samples.
+        ConfigError: a keyword is unknown, a gate needs a figure that is not measured, or there is no such
             metric, runtime or provider.
     """
     judge = with_keywords("evaluate", judge or Judge(), keywords)

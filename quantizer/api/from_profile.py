@@ -1,7 +1,6 @@
 """A quantized model from a float model and its profile, or from a plan: plan, lower, write.
 
-What comes back says what was decided and measured. Steps that run samples are the speed check and rounding
-with samples; all others need none.
+The result contains decisions and measurements. Only the speed check and rounding with samples need samples.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`quantize` with samples: they are profiled, some are held out, and the result is judged on these; where a
-profile was given it is judged on all of them.
+"""`quantize` with samples: profiles some, holds the others out, and judges the result on them. With a given
+profile, all samples judge the result.
 
-`quantize_from_samples` is the way from samples to a verdict: it checks what is asked, splits the samples,
-takes or makes the profile, and then plans, writes and judges a model, once more with the fix that is applied.
+`quantize_from_samples` checks the arguments, splits the samples, makes or reuses the profile, and then plans,
+writes and judges a model, and again after a fix.
 
-The profile lies beside the quantized model: made once, used again where model and data are the same. The same
-are data whose digests are: they are read in any case, to hold some out. Names, sizes and times of files would
-be quicker to compare, but a copied folder has other times, a changed file may keep its own, and a function or
-a data loader has none.
+The profile is stored beside the quantized model and reused if model and data are the same. Data are compared
+by their digests, because they must be read anyway to hold some out. Names, sizes and times of files would be
+faster to compare. But a copied folder has other times, a changed file may keep its time, and a function or a
+data loader has no files.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ ON_SAMPLES = (
 
 @dataclass(frozen=True)
 class KeptProfile:
-    """A profile, its findings, and the place where it is kept."""
+    """A profile, its findings, and its file."""
 
     profile: Profile
     file: Path | None  # None for nowhere
@@ -292,7 +292,7 @@ HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:
-    """Whether the truth is one class for each row, so that held-out rows can be taken from it."""
+    """Whether labels are one class for each row, so that the labels of held-out rows can be selected."""
     metric = options.metric
     named = named_metric(metric) if isinstance(metric, str) else None
     if metric is None or (named is not None and named.kind.name == "top-K"):

@@ -118,8 +118,9 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
     """Return the positions of the held-out samples, ascending: a quarter, drawn by their digests; () if all
     are equal.
 
-    Fewer than 16 samples give four, or half of them. Of sequences (numbers of each sample) a quarter is held
-    out, each as a whole. Names, order and a seed do not matter; an added sample moves few others.
+    Fewer than 16 samples give four, or half of them. If samples are steps of sequences (numbers of each
+    sample), a quarter of the whole sequences is held out. Names, order and a seed do not matter; an added
+    sample moves few others.
     """
     order = [_draw_number(digests) for digests in rows]
     if sequences:

@@ -1,9 +1,8 @@
 """Loose keywords of the public functions, and how they become the records that these take.
 
-A function takes its records, in which an editor completes names and a type checker finds what is wrong:
-`quantize(model, data, config=QuantConfig(calibrator="kl"), options=QuantizeOptions(limit=100))`. At a prompt
-the fields of these records are keywords too: `quantize(model, data, calibrator="kl", limit=100)`. Each name
-stands in its record alone.
+Functions take records, so editors complete names and type checkers find errors: `quantize(model, data,
+config=QuantConfig(calibrator="kl"), options=QuantizeOptions(limit=100))`. At a prompt the fields of these
+records are keywords too: `quantize(model, data, calibrator="kl", limit=100)`. Only the record defines a name.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def given_fields(record: R) -> set[str]:
 
 
 def _differs(value: object, default: object) -> bool:
-    """Whether a value is another than the default; arrays are compared with None alone, by their type."""
+    """Whether a value differs from the default; arrays are only compared with None."""
     return value is not default and (type(value) is not type(default) or value != default)
 
 

@@ -17,7 +17,7 @@ from .results import QuantizedLike, QuantizeResult
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """The plan and the profile of a quantized model, as far as they are at hand."""
+    """The plan and the profile of a quantized model, if available."""
 
     plan: QuantPlan | None = None  # None where they were not found
     profile: Profile | None = None

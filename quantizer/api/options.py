@@ -81,7 +81,7 @@ class QuantizeOptions(Judge):
     """The options of `quantize` besides model, profile, samples, and the settings of `QuantConfig`.
 
     Attributes:
-        latency: how speed is measured where the result is judged; None leaves it out.
+        latency: settings of the speed measurement of the result; None skips it.
         holdout_data: Samples to judge the result on. [default: a quarter of --data, of few up to half]
         budget: Processor seconds for trying fixes, if the result is not good. For a poor result, one fix is
             always tried; 0 tries none.
@@ -91,10 +91,10 @@ class QuantizeOptions(Judge):
         keep_samples: Number of raw samples stored beside the profile, to test a model before it is written;
             0: none, and none shown in a report.
         save_plan: Write the plan: every decision.
-        speed: measures the model against float when planning, and keeps float what int8 slows down; on the
-            data where it has none of its own.
-        stage: called when a stage begins, with its name; returns what is called after each of its units.
-        note: called with findings on what is done.
+        speed: compares the speed with float when planning, and keeps slower nodes in float; uses the data if
+            it has no data of its own.
+        stage: called when a stage begins, with its name; returns a function to call after each of its units.
+        note: called with findings.
         transform: makes a sample of an item of the data.
         gate: limits that the model must keep.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample.

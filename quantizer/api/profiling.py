@@ -62,18 +62,17 @@ def profile(
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        data: samples: a folder of .npz or .npy files; "module:function"; or an iterable (a list, a
-            generator, a data loader), or a function that returns one. Its items are dicts from input name to
-            array; for a model with one input also arrays, or (x, y) pairs, of which x is taken. An array is
-            whatever numpy can read: a numpy array, or anything with `__array__` or `__dlpack__`, such as a
-            tensor of torch.
-        output: where to write the profile; None for nowhere.
-        run: which activations and samples, threads, memory, and what is recorded.
+        data: samples: a folder of .npz or .npy files; "module:function"; or an iterable (a list, a generator,
+            a data loader), or a function that returns one. Its items are dicts from input name to array; for
+            a model with one input also arrays, or (x, y) pairs, of which only x is used. An array is a numpy
+            array, or any object with `__array__` or `__dlpack__`, such as a tensor of torch.
+        output: file for the profile; None to write no file.
+        run: activations, samples, threads, memory and statistics.
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
         preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample of a
-            pass with how many are done and, where known, how many there are.
+        progress: True for a bar (the default in a notebook); or a function, called after each sample of a
+            pass with the number done and, if known, the total.
         keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`.
 
     Returns:
@@ -170,7 +169,7 @@ def merge(
 
     Args:
         profiles: paths or objects, at least one; all of one model.
-        output: where to write the result; None for nowhere.
+        output: file for the result; None to write no file.
         allow_duplicates: accept data that seems to be counted twice, with a note.
 
     Raises:
@@ -184,8 +183,8 @@ def merge(
         check_samples_place(output)
 
     def read() -> Iterator[tuple[str, Profile]]:
-        """Yield where each profile comes from, the whole path as shards often have the same name in different
-        folders, and the profile with its check samples."""
+        """Yield the path of each profile (shards often have the same name in different folders), and the
+        profile with its check samples."""
         for number, source in enumerate(sources):
             if isinstance(source, Profile):
                 yield f"profiles[{number}]", source

@@ -1,7 +1,7 @@
-"""`quantize`: from a float model, with its profile, a plan, or samples alone, to a quantized model.
+"""`quantize`: makes a quantized model from a float model and its profile, a plan, or samples.
 
-Here what was given is sorted; `from_profile` has the steps from a profile or a plan to a model,
-`from_samples` those around it where there are samples, on which the model is judged.
+This module sorts the arguments. `from_profile` has the steps from a profile or a plan to a model,
+`from_samples` adds the steps with samples, which judge the model.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ def quantize(
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        profile: path or object; not needed with samples or a plan, nor where no activation is calibrated. In
-            its place samples may stand: an object, a folder, a function, a URL; a file is a profile.
-        output: where to write the quantized model; None for nowhere.
+        profile: path or object; not needed with samples or a plan, or if no activation is calibrated. Samples
+            are also accepted here: an object, a folder, a function or a URL. A file is a profile.
+        output: file for the quantized model; None to write no file.
         config: a word of the command line, such as "weight-only-4"; a `QuantConfig`; or the YAML file of
             settings or of a target.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
             these; with a profile, which decides the ranges, it is judged on all of them.
             `rounding="gptq"` reads those that are not held out.
-        options: on what the model is judged, and what follows.
+        options: samples and settings that judge the model, and the actions that follow.
         keywords: fields of `QuantConfig`, such as `target="onnxruntime-arm"`, `calibrator="mse"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.
 
     Returns:
         The result: `model` (an `onnx_ir.Model`), `plan`, `kinds`, `findings`; `save(path)` writes the model;
-        and `verdict`, where it was judged.
+        and `verdict`, if it was judged.
 
     Raises:
-        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ModelError, ProfileError, PlanError, DataError: an unusable input.
         ConfigError: a keyword or its value is not allowed.
     """
     if are_samples(profile):

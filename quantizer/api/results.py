@@ -1,6 +1,6 @@
 """The result of `quantize`: the model, its plan, the kinds of its nodes, and the measured figures.
 
-Other functions take such a result, or any model: `quantized_file`.
+Other functions accept this result, or any model: `quantized_file`.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ class QuantizeResult(Presented):
 
     Attributes:
         plan: the plan that was applied.
-        model_path: the file that was written; None where the model was only returned.
-        findings: what a user should know: the gravest first, alarms on outputs that are beyond doubt worth
-            nothing, as measured on check samples.
+        model_path: the written file; None if the model was only returned.
+        findings: notes and warnings, the gravest first; alarms are for outputs that check samples show to be
+            useless.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
-        speed: what was found where speed was asked about.
+        speed: result of the speed check; None without one.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
-        read: what it was made from, which `save` does not write over.
+        read: its input files, which `save` does not overwrite.
         planned: the plan with the model that its names are those of.
-        facts: what the plan was made from; None for a plan that was read.
-        judged: what was found on samples that were held out, where `data` was given; None elsewhere.
+        facts: the facts behind the plan; None for a plan that was read.
+        judged: the result on held-out samples; None without `data`.
     """
 
     plan: QuantPlan
@@ -135,7 +135,7 @@ class QuantizeResult(Presented):
 
     @property
     def expected(self) -> tuple[Estimate, ...]:
-        """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
+        """Estimated SQNR of each output, with a band; empty if unknown."""
         return estimates_of(self.plan.origin)
 
     @cached_property
@@ -167,7 +167,7 @@ class QuantizeResult(Presented):
         return f"{predicted.text}{self.composition.source_of(predicted.speedup)}"
 
     def quantized_model(self) -> tuple[ModelLike, str]:
-        """Return the file of the model, or the model where it was not written; and the file's usual name."""
+        """Return the file of the model, or the model if it was not written, and the file's usual name."""
         path, name = self.model_path, quantized_name(self.plan.model.file)
         return (self.model if path is None or not path.is_file() else path), name
 

@@ -67,7 +67,7 @@ J = TypeVar("J", bound="Judge")
 
 
 def with_metric_of_labels(judge: J) -> J:
-    """Return the judge with the metric of its truth if none is named; the choice is noted."""
+    """Return the judge; without a metric, with the metric of its labels, and a note on the choice."""
     truth = judge.labels
     if judge.metric is not None or not isinstance(truth, str | os.PathLike):
         return judge

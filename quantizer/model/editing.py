@@ -63,7 +63,7 @@ def rank(value: ir.Value | None) -> int | None:
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, with a number from 2 after it where it is taken; add the result to `taken`."""
+    """Return `wanted`, followed by a number from 2 if it is taken; add the result to `taken`."""
     name, number = wanted, 2
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
@@ -75,11 +75,11 @@ class FreeNames:
     """Gives names as `free_name` does, each number of a name looked up once: many nodes may have one name."""
 
     def __init__(self, taken: set[str]) -> None:
-        """Begin with the names that are taken, which grow by those that are given."""
+        """Begin with the taken names; each new name is added to them."""
         self._taken, self._next = taken, dict[str, int]()
 
     def take(self, wanted: str) -> str:
-        """Return `wanted`, or where it is taken with the lowest number from 2 after it that is free."""
+        """Return `wanted`, followed by the lowest free number from 2 if it is taken."""
         name, number = wanted, self._next.get(wanted, 2)
         while name in self._taken:
             name, number = f"{wanted}_{number}", number + 1

@@ -34,7 +34,7 @@ CONVERSIONS = b"uantizeLinear"
 
 
 class _Tensors(NamedTuple):
-    """What is asked of the tensors of a model again and again."""
+    """Cached facts about the tensors of a model."""
 
     locations: frozenset[str]
     types: frozenset[int]
@@ -93,7 +93,7 @@ def has_few_bit_floats(model: str | bytes, types: frozenset[int] = FEW_BIT_FLOAT
 
 
 def location_of(tensor: onnx.TensorProto) -> str:
-    """Return the name of the tensor's external data file, or "" if it has none."""
+    """Return the name of the tensor's external data file, or "" without one."""
     return next((str(entry.value) for entry in reversed(tensor.external_data) if entry.key == "location"), "")
 
 
@@ -180,7 +180,7 @@ class SharedFileTensor(ir.ExternalTensor):
         return self._bytes().view(dtype).reshape(self.shape.numpy())
 
     def __array__(self, dtype: Any = None) -> npt.NDArray[Any]:
-        """Return the elements; in memory of their own where they are of another type."""
+        """Return the elements; a copy if their type differs."""
         return self.numpy().__array__(dtype)
 
     def tobytes(self) -> bytes:

@@ -87,5 +87,5 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def quantized_name(name: str) -> str:
-    """Return the name of the file of a quantized model that has none, made of the float model's."""
+    """Return a default name for the file of a quantized model, from the float model's name."""
     return f"{Path(name).stem or 'model'}.int8.onnx"

@@ -30,7 +30,7 @@ def name_of(item: ir.Node | ir.Value | None) -> str:
 
 
 def input_name(node: ir.Node, position: int) -> str:
-    """Return the name of a node's input at a position, or "" if it has none there."""
+    """Return the name of a node's input at a position, or "" if it is missing."""
     return name_of(node.inputs[position]) if position < len(node.inputs) else ""
 
 

@@ -30,9 +30,9 @@ def model_id(model: ir.Model, file: str) -> ModelId:
     Structure: opsets, node names, operators, attributes, connections by name, subgraphs, types of inputs and
     outputs, fixed dimensions of the inputs except the first, and of every constant its name, type and shape.
     Small integer constants (axes, pads, target shapes) belong to the structure with their values, except the
-    first element of the target shape of Reshape and Expand, where exporters write the batch. Weights: the
-    values of all other constants. Value info, doc strings, metadata, producer and versions of the file format
-    do not enter. Weights are read one after the other, without a copy.
+    first element of the target shape of Reshape and Expand, in which exporters write the batch. Weights: the
+    values of all other constants, read one after the other, without a copy. Value info, doc strings,
+    metadata, producer and versions of the file format are ignored.
     """
     graph = model.graph
     digest = _Digest()
@@ -54,7 +54,7 @@ def model_id(model: ir.Model, file: str) -> ModelId:
 
 
 def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: bool = True) -> None:
-    """Raise ProfileError if a profile or plan, named `what` in messages, belongs to another model."""
+    """Raise ProfileError if a profile or plan (`what` in messages) belongs to another model."""
     pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
     if expected.opset != actual.opset or expected.structure != actual.structure:
         old, new = expected.file or "another model", actual.file or "this model"
@@ -102,7 +102,8 @@ class _Digest:
 
 
 def _parts(tensor: ir.TensorProtocol) -> Iterator[memoryview | bytes]:
-    """Yield the little-endian bytes of a tensor, without a copy where they lie so, else rows at a time."""
+    """Yield the little-endian bytes of a tensor: without a copy if they are stored like this, else some rows
+    at a time."""
     if tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
         yield tensor.tobytes()
         return

@@ -1,7 +1,7 @@
 """`load_model`: a model file to an `onnx_ir.Model`, the only way in.
 
-What cannot be run is refused; what onnxruntime runs is accepted. The ONNX checker is asked first. Where it
-objects, the mended model is checked again, and where it still objects, onnxruntime decides.
+Models that onnxruntime can run are accepted, all others are rejected. The ONNX checker tests a model first.
+If it objects, the repaired model is checked again; if it still objects, onnxruntime decides.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
 
 
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
-    """Return the model of a message: the one place where the exceptions of onnx_ir become errors of qprof."""
+    """Return the model of a message; only this function converts exceptions of onnx_ir to errors of qprof."""
     try:
         with _quiet():
             return ir.from_proto(proto)
@@ -121,7 +121,7 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
 
 
 def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> None:
-    """Ask the ONNX checker about a mended model, and onnxruntime where it objects."""
+    """Check a repaired model with the ONNX checker, and with onnxruntime if that objects."""
     objection = _objection(_bare(model))
     if objection and isinstance(runtime_outputs(), str):
         raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
@@ -188,7 +188,7 @@ def _type_outputs(model: ir.Model, path: str | os.PathLike[str], runtime_outputs
 
 
 def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Tell external tensors where they are; load small ones, and those of attributes, which stay inside."""
+    """Set the folder of external tensors; load small ones, and those of attributes, which stay inside."""
     files: dict[str, ir.ExternalTensor] = {}
 
     def located(tensor: ir.ExternalTensor) -> SharedFileTensor:

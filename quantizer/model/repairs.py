@@ -1,7 +1,6 @@
 """Checks of a model file before it is converted, and repairs of faults that onnxruntime accepts.
 
-A repaired model computes what onnxruntime computes with the file as it is.
-Each repair is there for files that somebody has:
+A repaired model computes the same as onnxruntime with the original file. Each repair is for files that exist:
 
 ==========================  ==================================================================================
 name_graphs                 Caffe2's exporter leaves the graph without a name (onnx issues 980 and 1593)
@@ -15,9 +14,9 @@ untype_maps                 classifiers of skl2onnx end in a list of maps (logre
 ==========================  ==================================================================================
 
 Of 2,212 files (the test models of onnx 1.23, those in packages, and the trained models of the benchmarks) one
-needs a repair: logreg_iris.onnx. What no tool is known to write is refused: a name that is made twice,
+needs a repair: logreg_iris.onnx. Faults that no known tool writes are rejected: a value that is made twice,
 elements given twice, nodes without an operator, an opset below 1, attributes of a function outside of one,
-functions with the name of a standard operator; and so are sparse tensors, which no exporter writes.
+functions with the name of a standard operator, and sparse tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONNX files that are written: `save_model`, and where the weights of a model go."""
+"""Writes ONNX files (`save_model`), and chooses the place of the weights."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ UNREAD = frozenset({int(ir.DataType.FLOAT4E2M1)})
 
 
 def unread_constants(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """Yield each DequantizeLinear of such a constant, in all graphs, and the constant."""
+    """Yield each DequantizeLinear of a constant of an unread type, in all graphs, and the constant."""
     for graph in model.graphs():
         for node in list(graph):
             quantized = node.inputs[0] if is_standard(node, "DequantizeLinear") else None

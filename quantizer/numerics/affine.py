@@ -114,7 +114,8 @@ class QuantType:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """Element type of an array of quantized values; numpy has none of 4 bits or floats: ml_dtypes has."""
+        """Element type of an array of quantized values; ml_dtypes has the types that numpy lacks (4 bits,
+        float8)."""
         if self.number is None and self.bits > 4:
             return np.dtype(self.storage)
         import ml_dtypes
@@ -184,7 +185,7 @@ TYPES: dict[str, QuantType] = {
 class QuantParams:
     """Parameters of one quantized tensor: float value = scale * (quantized value - zero_point).
 
-    Two are equal where type, axis, block and all numbers are; the arrays cannot be written to.
+    Two records are equal if type, axis, block and all numbers are equal; the arrays are read-only.
 
     Attributes:
         scale: positive numbers, [scales]: one for the tensor, or one for each channel along `axis`, or one

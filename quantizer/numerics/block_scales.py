@@ -4,8 +4,8 @@ With 4 bits a block has 16 values, and covering its largest element costs the ot
 saturates a little has less error (as the mse calibrator has it for activations; for weights Banner et al.,
 "Post-Training 4-bit Quantization of Convolution Networks for Rapid-Deployment", 2019, arXiv:1810.05723).
 
-A compiled kernel reads a weight once, block by block, and needs next to no memory; where there was no
-compiler, and for scales that are powers of two, numpy computes the same bytes.
+A compiled kernel reads a weight once, block by block, with almost no memory. Without a compiler, and for
+scales that are powers of two, numpy computes the same bytes.
 """
 
 from __future__ import annotations

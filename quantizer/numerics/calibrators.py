@@ -113,7 +113,7 @@ def _percentile(
 ) -> tuple[float, float]:
     """Cut so much from each tail that `percent` of the elements lie on the inner side of its end.
 
-    A tail that ends at 0, as after ReLU, is none, and is not cut.
+    A tail that ends at 0, as after ReLU, is not cut.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The elements of a tensor that saturate where it is quantized, by its histogram."""
+"""Counts the elements of a tensor that saturate after quantization, from its histogram."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def build_table(
 ) -> Quantized:
     """Return the quantized function(x) for every quantized x, in their order.
 
-    If the function is not defined (the logarithm of a negative number) the entry is that of the nearest value
-    where it is; if it is infinite, the entry saturates. Raises PlanError for more scales or bits, a function
-    without any defined value, or one that does not work element by element.
+    If the function is undefined (the logarithm of a negative number), the entry is that of the nearest
+    defined value; if it is infinite, the entry saturates. Raises PlanError for more scales or bits, a
+    function without any defined value, or one that does not work element by element.
     """
     if source.axis is not None or result.axis is not None or source.qtype.bits > MAX_BITS:
         raise PlanError(

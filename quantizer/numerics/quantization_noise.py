@@ -1,4 +1,4 @@
-"""The noise that quantization adds to a tensor, estimated from its profile alone.
+"""Estimates the noise that quantization adds to a tensor, from its profile.
 
 Within a bin the values are assumed to be uniform; the squared error of rounding and saturation is integrated
 over each bin exactly. For values that the profile knows exactly (zeros, the elements of a constant tensor, a

@@ -3,7 +3,7 @@
 Adding a schema is adding an entry of `SCHEMAS`, and its name to `SchemaName` of the settings.
 
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
-except where Glow loses data. The deliberate differences, all of them:
+except if Glow loses data. These are all deliberate differences:
 
 ==================  ================================================  =====================================
 case                Glow                                              here

@@ -1,7 +1,8 @@
 """Conditions of the table's entries: why a node has no integer form, and whether it is compute-bound.
 
-Each looks at one node and the graph around it. Last the values that an operator puts into its output where it
-has no input there: one that passes quantized values through has to put the quantized value of such a float.
+Each function looks at one node and the graph around it. The last part describes values that an operator
+inserts into its output, such as padding: an operator that passes quantized values through must insert their
+quantized values.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def bias_for_each_column(node: Node, graph: Graph) -> str:
 
 
 def average_of_window(node: Node, graph: Graph) -> str:
-    """Refuse an AveragePool that QLinearAveragePool computes otherwise: dilations, windows beyond it."""
+    """Reject an AveragePool that QLinearAveragePool computes differently: dilations, windows beyond the
+    input."""
     if any(d != 1 for d in node.attributes.get_ints("dilations", ())):
         return f"{node.op_type} with dilations has no integer form"
     beyond = all(attribute_value(node, name, 0) for name in ("ceil_mode", "count_include_pad"))
@@ -153,7 +155,7 @@ def clip_bounds(node: Node, graph: Graph) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Fill:
-    """The value that an operator puts where it has no input: that of an input or an attribute, else 0."""
+    """The value that an operator inserts, such as padding: that of an input or an attribute, else 0."""
 
     index: int | None = None  # input that holds it, 0 where that is left out
     attribute: str = ""  # name of the attribute that holds it, 0 without one; "" where no attribute does

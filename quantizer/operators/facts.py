@@ -85,7 +85,7 @@ class Arithmetic(StrEnum):
 
 
 class Meaning(StrEnum):
-    """The meaning of an output's values where the operator is the last one that computes them."""
+    """The meaning of an output's values if this operator is the last one that computes them."""
 
     VALUES = "values"  # nothing is known
     DECISION = "decision"  # they are compared with each other or with a threshold
@@ -116,7 +116,7 @@ class Sums(StrEnum):
 
 
 class AfterConvolution(StrEnum):
-    """The kernel that onnxruntime makes of a float operator that alone reads a convolution's result."""
+    """The kernel of onnxruntime for a float operator that is the only reader of a convolution's result."""
 
     APART = "apart"  # it is computed by itself
     ACTIVATION = "activation"  # the convolution applies it to its results
@@ -128,12 +128,12 @@ Singularity = Callable[[ir.Node, int], bool]
 
 
 def finite_at_zero(node: ir.Node, index: int) -> bool:
-    """Return False: the operator is finite where its inputs are 0, or below: the default of both facts."""
+    """Return False, the default: the operator is finite for inputs of 0 or below."""
     return False
 
 
 def singular_in(position: int) -> Singularity:
-    """Return the singularity of operators that are infinite where the input at a position is 0."""
+    """Return the singularity of operators that are infinite if the input at a position is 0."""
     return lambda node, index: index == position
 
 
@@ -178,8 +178,9 @@ def square(node: ir.Node) -> bool:
 class Operator:
     """The facts of one operator in float and in integers.
 
-    The defaults are what is true of most operators of ONNX, computing new float values of the shapes of their
-    inputs, smoothly and alike in each run; `tests/quantizer/operators/test_facts.py` asks onnx's schemas.
+    The defaults hold for most operators of ONNX: they compute new float values with the shape of their
+    inputs, smoothly and deterministically. `tests/quantizer/operators/test_facts.py` compares them with
+    onnx's schemas.
     """
 
     op_type: str

@@ -1,6 +1,6 @@
 """Unary functions: the function of a node, or a fused pointwise chain, with one varying input.
 
-Planning asks how steep such a function is, lowering what its look-up table holds.
+Planning uses the slope of a function, lowering its look-up table.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PointwiseChain:
 
 
 def chain_of(node: ir.Node) -> PointwiseChain:
-    """Return the chain that a node stands for, or the node alone as a function of its first input."""
+    """Return the chain that a node represents, or the single node as a function of its first input."""
     chain = node.meta.get(CHAIN)
     if isinstance(chain, PointwiseChain):
         return chain

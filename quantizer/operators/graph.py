@@ -1,4 +1,4 @@
-"""A model's graph by names, through which all but what edits a model reads it; a node is made once."""
+"""A read-only view of a model's graph by names; each node has one view."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node by names. A graph has one view of each node, so views are the same where nodes are."""
+    """A node by names. A graph has one view of each node, so views can be compared by identity."""
 
     ir_node: ir.Node  # the node itself, for what edits or runs it
     name: str
@@ -247,7 +247,7 @@ def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def in_main_graph(graph: Graph, node: Node) -> bool:
-    """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
+    """Return whether a node is in the main graph. Weights of subgraphs do not change."""
     return node.ir_node.graph is graph.nodes[-1].ir_node.graph
 
 

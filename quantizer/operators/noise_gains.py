@@ -1,4 +1,4 @@
-"""How much noise power an operator lets through, where that differs from signal: values of `Rule.gain`."""
+"""Gains of noise power for operators that treat noise and signal differently: values of `Rule.gain`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class NoisyInput:
 
 
 def least_argument(function: UnaryFunction, tensor: TensorProfile, values: Density) -> float:
-    """Return the lowest value of a tensor; where a function is not finite there, the lowest known octave."""
+    """Return the lowest value of a tensor; if a function is not finite there, the lowest known octave."""
     with np.errstate(all="ignore"):
         if np.isfinite(function(np.array([tensor.minimum]))).all():
             return tensor.minimum
@@ -106,8 +106,9 @@ def least_argument(function: UnaryFunction, tensor: TensorProfile, values: Densi
 def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantParams) -> float:
     """Return the mean square error of a function of the quantized values of a tensor with one scale.
 
-    Saturation hits the largest values, where a square is steepest, and rounding to 0 the smallest, where a
-    logarithm is: neither follows from power and mean slope. The least finite value stands for infinite ones.
+    Saturation affects the largest values, at which a square is steepest, and rounding to 0 the smallest, at
+    which a logarithm is steepest. Power and mean slope predict neither. The least finite value replaces
+    infinite ones.
     """
     values = octaves_near_zero(density(tensor))
     least = least_argument(function, tensor, values)

@@ -6,12 +6,12 @@ positive parts of the two weights add up to at most 128, and so do their negativ
 the scale of a channel is raised until no pair exceeds that. Weights of 7 bits rule it out for any two, and
 cost 6 dB instead of 1 to 3.
 
-Neighbours are those of the order in which a kernel sums: the input channels of each tap in turn, since
-convolutions are computed with channels last. If the number of channels is even, each pair lies within a
-tap, wherever a kernel starts to count. If it is odd, the pairs depend on the runtime, which may pad the
-channels of each tap (OpenVINO) or not (onnxruntime), and on how the node is written
-(`plan.rewrites`): then any two neighbours count. A transposed convolution may
-be written with its taps in another order, so that any two taps may meet.
+Neighbours follow the order of summation in a kernel: the input channels of each tap in turn, because
+convolutions are computed with channels last. If the number of channels is even, each pair is within a tap, at
+any starting point. If it is odd, the pairs depend on the runtime, which may pad the channels of each tap
+(OpenVINO) or not (onnxruntime), and on the implementation of the node (`plan.rewrites`), so any two
+neighbours count. A transposed convolution may be written with its taps in another order, so any two taps may
+be neighbours.
 """
 
 from __future__ import annotations

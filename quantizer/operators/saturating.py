@@ -42,7 +42,7 @@ def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bo
 def correction_of(source: QuantParams, slope: QuantParams) -> tuple[QuantParams, QuantParams, bool] | None:
     """Return how PRelu is corrected, or None without parameters; 1 should be a value of the slopes.
 
-    Parameters of the correction, those in which slopes are read as slopes less 1, if no slope is above 1.
+    Parameters of the correction; slopes are stored as slopes less 1, if no slope is above 1.
     """
     if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
         return None

@@ -1,11 +1,10 @@
 """The operator table: everything that qprof knows about an operator stands in its entry here only.
 
-What holds of an operator whether or not it is quantized is the record `Operator` (see `facts`): which sizes
-the time of its kernel depends on, in which layouts it is computed, what it makes of values, shapes and
-classes. The entry of one that can be quantized, a `Rule`, says besides which inputs carry activations, which
-may be a constant weight and where its channels and its bias are (`weight_layout`), and how the parameters of
-the output follow from those of the inputs. What a given runtime can execute is not a fact about the operator:
-it stands in the target (see `targets`).
+The record `Operator` (see `facts`) contains facts that do not depend on quantization: the sizes that
+determine the time of its kernel, its layouts, its effect on values, shapes and classes. A `Rule`, the entry
+of an operator that can be quantized, also describes which inputs are activations, which may be a constant
+weight with its channels and bias (`weight_layout`), and the rule for the parameters of the output. The
+abilities of a runtime are not facts about the operator: the target lists them (see `targets`).
 
 Adding an operator is adding an entry.
 """
@@ -184,7 +183,7 @@ class Rule(Operator):
 
     @property
     def is_affine(self) -> bool:
-        """Whether it scales or shifts one operand where the other is constant."""
+        """Whether it scales or shifts one operand if the other is constant."""
         return self.scaling in OPERAND_SCALING
 
     @property

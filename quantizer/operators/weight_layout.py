@@ -53,7 +53,8 @@ class WeightLayout:
         return WeightAxes(shape, output, input_, self._groups(node))
 
     def axis(self, node: ir.Node | Node, rank: int) -> int | None:
-        """Return the axis along which each output channel may have a scale, or None as where groups share."""
+        """Return the axis along which each output channel may have a scale, or None, for example if groups
+        share."""
         output, _ = self._channel_axes(node, rank)
         return None if output != 0 and self._groups(node) != 1 else output
 

@@ -86,7 +86,7 @@ COMPARED_FIRST = 256
 
 
 def merge_equal_initializers(model: ir.Model) -> int:
-    """Merge equal initialisers; vectors of floats stay: a bias gets the scale of its own operator."""
+    """Merge equal initialisers except vectors of floats, because a bias gets the scale of its operator."""
     graph = model.graph
     first: dict[tuple[object, ...], ir.Value] = {}
     sizes: dict[tuple[object, ...], int] = {}

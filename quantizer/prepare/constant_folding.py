@@ -1,6 +1,6 @@
-"""Constant folding: nodes with constant inputs alone are computed, by numpy or onnx's reference evaluator.
+"""Constant folding: computes nodes with only constant inputs, by numpy or onnx's reference evaluator.
 
-In a written model the nodes of large constants stand again where they take fewer bytes (`unfold_constants`).
+A written model contains the nodes of large constants again if they need fewer bytes (`unfold_constants`).
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def lift_constants(model: ir.Model) -> int:
 def fold_constants(model: ir.Model) -> int:
     """Compute the nodes of a graph whose inputs are all constants; return how many.
 
-    Shapes and what takes known sizes out of them fold too. Floats are computed in float64 and rounded once,
-    which is the same on every machine but for a few of many million values. A large result of a constant
-    outside a subgraph that has other consumers goes to the graph of that constant: once for all subgraphs.
+    Shapes, and nodes that extract known sizes from them, fold too. Floats are computed in float64 and rounded
+    once, which is the same on every machine except for a few of many million values. If a constant outside a
+    subgraph has other consumers, its large result goes to the graph of that constant, once for all subgraphs.
     """
     folded = 0
     versions = model.graph.opset_imports
@@ -478,7 +478,7 @@ def bytes_computed_from(value: ir.Value) -> int | None:
 
 
 def _folded(value: ir.Value) -> tuple[FoldedNode | None, int, ir.TensorProtocol | None]:
-    """Return what `FOLDED` has of a constant; no node of one that was not folded."""
+    """Return the entry of a constant in `FOLDED`; no nodes for a constant that was not folded."""
     folded: tuple[FoldedNode | None, int, ir.TensorProtocol | None] = value.meta.get(FOLDED, (None, 0, None))
     return folded
 

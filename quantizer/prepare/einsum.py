@@ -1,8 +1,9 @@
 """Einsum of two tensors written as MatMul, with Transpose and Reshape around it.
 
-An index is of one of four kinds: it is in both and the result (a stack of matrices), in the left or in the
-right and the result (rows, columns), or in both alone (summed). A stack is taken of single rows, columns and
-sums, as in attention; without one there may be several of each, as in a layer whose weight has more axes.
+An index has one of four kinds: it is in both operands and the result (a stack of matrices), in one operand
+and the result (rows, columns), or only in both operands (summed). With a stack there is one index each of
+rows, columns and sums, as in attention; without a stack there may be several, as in a layer whose weight has
+more axes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Models in float16 and bfloat16 converted to float32, between casts at their inputs and outputs.
 
 Quantized values are computed from float32: below opset 19 QuantizeLinear takes no other type, and runtimes
-have integer kernels for no other. `narrow_constants` stores what stays float in half the bytes again.
+have integer kernels for no other. `narrow_constants` stores remaining float constants in half the bytes
+again.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Float64 = npt.NDArray[np.float64]
 
 @each("BatchNormalization")
 def fold_batch_normalizations(node: ir.Node, taken: set[str], *, as_loaded: bool = False) -> bool:
-    """Fold BatchNormalization into the operator before; `as_loaded` into Conv and ConvTranspose alone."""
+    """Fold BatchNormalization into the operator before; with `as_loaded` only into Conv and ConvTranspose."""
     pair, before = _batch_normalization(node), feeding(node.inputs[0])
     if pair is None or before is None or (as_loaded and not is_standard(before, "Conv", "ConvTranspose")):
         return False
@@ -128,7 +128,7 @@ def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
 
 
 def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
-    """Return a constant that meets the output of `linear` as [C] or [1]; None when it varies otherwise."""
+    """Return a constant applied to the output of `linear` as [C] or [1]; None if it has another shape."""
     layout, weight = product_layout(linear), constant_of(linear.inputs[1])
     if layout is None or weight is None:
         return None
@@ -274,7 +274,7 @@ def _is_product(value: ir.Value) -> bool:
 
 
 def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ...]:
-    """Return the Convs that alone read the result of a node, or () if others do or one is padded."""
+    """Return the Convs that read the result of a node; () if other nodes read it or a Conv is padded."""
     value = node.outputs[0]
     uses = [] if value.is_graph_output() or is_captured(value) else list(value.uses())
     for use in uses:
@@ -417,7 +417,7 @@ def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[s
 
 
 def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, float] | None:
-    """Return operand and factor where the node computes operand * factor with a constant factor."""
+    """Return operand and factor if the node computes operand * factor with a constant factor."""
     if not is_standard(node, "Mul", "Div"):
         return None
     by = _scalar(node.inputs[1], source)
@@ -592,7 +592,7 @@ def _amounts(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
 
 
 def _zeros_added(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
-    """Return the amounts of a Pad; None unless it adds zeros, to spatial axes (2 and above) alone."""
+    """Return the amounts of a Pad; None unless it adds zeros, and only to spatial axes (2 and above)."""
     value = constant_of(pad.inputs[2]) if has_input(pad, 2) else np.zeros(1)
     if pad.attributes.get_string("mode", "constant") != "constant" or value is None or np.any(value != 0):
         return None

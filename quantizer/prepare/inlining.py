@@ -142,7 +142,7 @@ def signature(node: ir.Node, version: int) -> object:
 
 @each("If")
 def take_constant_branches(node: ir.Node, taken: set[str]) -> bool:
-    """Replace every If with a constant condition by the branch that is taken."""
+    """Replace every If with a constant condition by its selected branch."""
     condition = constant_of(node.inputs[0])
     if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
         return False

@@ -1,8 +1,8 @@
 """The one normalisation that a model passes before it is profiled, planned or rewritten: `prepare`.
 
-It is pure, deterministic, and never asks the installed onnxruntime: a profile made on one machine belongs to
-the prepared model on another. Each step is a function of a module of this room, or a pass of
-onnx_ir. Steps of our own remain where onnx_ir's pass would prepare another model; their modules say how.
+It is pure, deterministic, and independent of the installed onnxruntime: a profile made on one machine fits
+the prepared model on another. Each step is a function of a module of this room, or a pass of onnx_ir. A step
+replaces onnx_ir's pass if that would prepare another model; its module explains the difference.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class ModelFile(os.PathLike[str]):
 
     @cached_property
     def model(self) -> ir.Model:
-        """The model as read; raises ModelError where it cannot be read."""
+        """The model as read; ModelError if it cannot be read."""
         try:
             model = load_model(self.path)
         except ModelError as error:
@@ -300,7 +300,7 @@ class ModelFile(os.PathLike[str]):
 
     @cached_property
     def prepared(self) -> PreparedModel:
-        """The normalised float model; raises ModelError, too, where it is quantized or instrumented."""
+        """The normalised float model; ModelError also if it is quantized or instrumented."""
         operators = quantized_operators(self.model)
         if operators or nodes_said_to_be_quantized(self.model):
             evidence = f"it has {', '.join(operators[:3])}" if operators else "its metadata says so"
@@ -340,7 +340,8 @@ def open_prepared(path: str | os.PathLike[str]) -> PreparedModel:
 
 
 def _add_runtime_types(model: ir.Model) -> str:
-    """Give outputs types that onnxruntime alone infers, outside the fingerprint; return why if it cannot."""
+    """Give outputs the types that only onnxruntime infers, outside the fingerprint; return the reason if it
+    cannot."""
     unknown = {
         value.name: value
         for node in model.graph

@@ -1,4 +1,4 @@
-"""What stands for a node that is taken apart: nodes and constants in front of it, and their results."""
+"""The replacement of a decomposed node: nodes and constants in front of it, and their results."""
 
 from __future__ import annotations
 

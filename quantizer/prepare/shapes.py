@@ -1,8 +1,8 @@
 """Shapes and types of all values, inferred afresh from the graph inputs.
 
-onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and leaves the rank of a Reshape to a
-computed shape unknown. ONNX's own inference (1.23) counts the windows of a pool with `ceil_mode` that begin
-beyond the tensor, which the operator leaves out: such a pool is written without `ceil_mode`.
+onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and does not infer the rank of a Reshape
+to a computed shape. ONNX's own inference (1.23) counts windows of a pool with `ceil_mode` that begin beyond
+the tensor, but the operator skips them. So these pools are written without `ceil_mode`.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ LIKE_FIRST_INPUT = (
 
 
 def _set_contrib_shapes(model: ir.Model) -> int:
-    """Give outputs of onnxruntime's operators type and shape where these are unknown; return how many."""
+    """Give outputs of onnxruntime's operators type and shape if these are unknown; return their number."""
     changed = 0
     for node in model.graph.all_nodes():
         source = _input(node, 0)
@@ -237,7 +237,7 @@ def _input(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def _int(node: ir.Node, name: str) -> int:
-    """Return an attribute, 0 where there is no such integer."""
+    """Return an integer attribute; 0 if it is missing."""
     attribute = node.attributes.get(name)
     return attribute.as_int() if attribute is not None and attribute.type == ir.AttributeType.INT else 0
 

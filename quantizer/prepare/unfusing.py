@@ -1,13 +1,13 @@
 """Operators that stand for several are written as these, and are then quantized like them.
 
 Packages ship encoders as onnxruntime's transformer optimizer writes them: the three projections of an
-attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, where nothing
-of them could be quantized. So are activations in products of a model that onnxruntime optimised and saved.
-In their place stand the operators that they were made of. What remains of `Attention` is
-`MultiHeadAttention`, which computes the same bit for bit. Others onnxruntime fuses again when it loads a
-model. A model whose tensors it has put into the layout of one machine's kernels is refused.
+attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, and could not
+be quantized. The same holds for activations in products of a model that onnxruntime optimised and saved. This
+module restores the original operators. `Attention` becomes `MultiHeadAttention`, which computes the same bit
+for bit. onnxruntime fuses the others again when it loads a model. A model with tensors in the layout of one
+machine's kernels is rejected.
 
-Source of what each computes: onnxruntime's docs/ContribOperators.md, and its kernels where that is silent.
+Sources of the definitions: onnxruntime's docs/ContribOperators.md, and its kernels for missing details.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _embed_layer_normalization(new: Replacement) -> Results:
 
 
 def _gelu(new: Replacement) -> Results:
-    """x / 2 (1 + erf(x / sqrt(2))), of the sum with a bias where there is one."""
+    """x / 2 (1 + erf(x / sqrt(2))), of the sum with a bias, if any."""
     source = _with_bias(new)
     if new.opset >= GELU_IN_ONNX:
         return (new.one("Gelu", source),)

@@ -146,8 +146,8 @@ class QuantConfig:
         min_tensor_sqnr: Estimated SQNR in dB below which an activation stays float.
         min_output_sqnr: Minimum estimated SQNR of every output in dB: nodes stay float until it is met; in
             mode weight-only, weights of 4 bits get 8 until it is met. 0: no limit. By default the limit
-            depends on the kind of the output (see output_kind); there is none if fit_size is a size or
-            weights have 4 bits.
+            depends on the kind of the output (see output_kind), and there is no limit if fit_size is a size
+            or weights have 4 bits.
         tolerance: Limit of the typical error of outputs that are values, such as 0.01: divided by the
             variation of a column, or relative to each value if the model computes magnitudes. The limit of
             the worst column is five times that, 25% at most. Default: 2%, for maps, sequences and vectors
@@ -233,7 +233,7 @@ class QuantConfig:
 
     @property
     def has_few_bits(self) -> bool:
-        """Whether weights are to have the few bits that were asked for."""
+        """Whether weights must have the chosen few bits."""
         return self.mode == "weight-only" and self.weight_type in FEW_BITS and not self.has_size
 
     @property
@@ -248,12 +248,12 @@ class QuantConfig:
 
     @property
     def reads_profile(self) -> bool:
-        """Whether the plan depends on a profile: in a mode without one where outputs are to keep a limit."""
+        """Whether the plan depends on a profile; in modes without one, only if outputs have a limit."""
         return self.mode not in DATA_FREE or self.asks_quality
 
 
 def unread_settings(config: QuantConfig) -> dict[str, str]:
-    """Return the settings that nothing reads with the others as they are, each with the reason."""
+    """Return the settings that have no effect together with the others, each with the reason."""
     if config.mode not in DATA_FREE:
         is_float = config.activation_type in FLOAT_TYPES
         return {"min_tensor_sqnr": "activations are floating-point numbers"} if is_float else {}
@@ -273,7 +273,7 @@ def settings() -> Mapping[str, Option]:
 
 
 def config_from_mapping(value: object, where: str = "") -> QuantConfig:
-    """Return the settings of a mapping, which `where` names in messages; a missing one has its default."""
+    """Return the settings of a mapping, called `where` in messages; a missing setting has its default."""
     return QuantConfig(**settings_from_mapping(value, where))
 
 

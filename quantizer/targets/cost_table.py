@@ -3,17 +3,17 @@
 A file is JSON with one line for each kernel, so that two tables can be compared line by line. Packaged ones
 are in `configs/costs`, one file for each target and number of threads.
 
-Between measured points times are interpolated in log space: what doubles one size multiplies the time. The
-points of a kernel need not fill a grid: large sizes are left out where they take too long to measure. So
-one axis is looked at after the other. The value is bracketed by the two nearest sizes that were measured on
-the first axis; among the points that have each of them the same is done on the second axis, and so on. A
-ragged grid is thus no gap, and each slice has ends of its own; a slice that ends before the size that is
-asked for is left out where those beside it reach it. Beyond an end the time follows the slope of the last two
-points, which is held between 0 (a fixed cost) and 1 (in proportion). The last axis is an amount of work, such
-as pixels, rows or steps: above its last point the time is a fixed cost and a part in proportion to it.
+Between measured points, times are interpolated in log space: doubling a size multiplies the time. The points
+of a kernel need not fill a grid, because large sizes are skipped if they take too long to measure. So axes
+are interpolated one after the other. The value is bracketed by the two nearest measured sizes on the first
+axis; for the points with each of these sizes, the same is done on the second axis, and so on. So each slice
+has its own ends. A slice that ends before the requested size is ignored if its neighbours reach it. Beyond an
+end, the time follows the slope of the last two points, clamped between 0 (a fixed cost) and 1 (proportional).
+The last axis is an amount of work, such as pixels, rows or steps: above its last point the time is a fixed
+cost and a proportional part.
 
-A table knows a kernel at sizes that are no further from measured ones than these are from each other,
-whatever the amount of work.
+A size is covered by a table if it is no further from measured sizes than these are from each other, for any
+amount of work.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ class CostTable:
         return self._times[key]
 
     def guess(self, kernel: str, sizes: tuple[float, ...]) -> float:
-        """Return the time of a kernel that stands for one that was not measured; 0 where that has none."""
+        """Return the time of a similar kernel in place of an unmeasured one; 0 if there is no similar
+        kernel."""
         return self._surface(kernel).at(sizes) if kernel in self.kernels else 0.0
 
     def _surface(self, kernel: str) -> Surface:
@@ -211,7 +212,7 @@ def table_text(table: CostTable) -> str:
 
 
 def _short(number: float) -> float | int:
-    """Return a number with four digits, as an integer where it is one."""
+    """Return a number with four digits, as an integer if it is whole."""
     rounded = float(f"{number:.4g}") if number != int(number) else number
     return int(rounded) if rounded == int(rounded) else rounded
 
@@ -259,7 +260,7 @@ def costs_on(target: str, here: Processor) -> CostTable | None:
 
 @cache
 def costs_of(target: str, threads: int = 1) -> CostTable | None:
-    """Return the packaged table of a name, or None if there is none for this number of threads."""
+    """Return the packaged table of a name, or None if it is missing for this number of threads."""
     name = f"{target}.{threads}.json"
     file = resources.files(PLACE).joinpath("costs", name)
     return parse_table(file.read_text(encoding="utf-8"), f"configs/costs/{name}") if file.is_file() else None

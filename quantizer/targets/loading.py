@@ -13,10 +13,10 @@ A file has up to seven keys:
     settings:                        # the fields of `QuantConfig`
       granularity: per-channel
 
-`qprof schema config` prints what each may hold. Options of the command line overrule `settings`. A file is
-parsed, then resolved (`resolved`: what one setting decides about another), then validated (`check_config`).
-What the user gave, by options or in a file of his own, is kept as it is or refused; a packaged target's
-settings give way.
+`qprof schema config` prints their keys. Options of the command line override `settings`. A file is parsed,
+then resolved (`resolved`: what one setting decides about another), then validated (`check_config`). Settings
+of the user, from options or a file, are applied unchanged or rejected; settings of a packaged target may be
+replaced.
 """
 
 from __future__ import annotations
@@ -156,14 +156,14 @@ def packaged_targets() -> tuple[Target, ...]:
 
 
 def default_target() -> str:
-    """Return the target of this machine's processor; that of x86-64 if there is none for it."""
+    """Return the target of this machine's processor; for unknown processors that of x86-64."""
     here = processor().kind
     return next((one.name for one in packaged_targets() if here in one.processors), QuantConfig.target)
 
 
 @contextmanager
 def _malformed_in(where: str) -> Iterator[None]:
-    """Make a ConfigError of a malformed entry, with the place `where`."""
+    """Convert a malformed entry to a ConfigError, with the place `where`."""
     try:
         yield
     except MalformedError as problem:
@@ -174,7 +174,7 @@ def _malformed_in(where: str) -> Iterator[None]:
 
 @cache
 def _packaged(name: str, where: str = "") -> ConfigFile:
-    """Return the entries of a packaged target's file and of its base; `where` names it, for an error."""
+    """Return the entries of a packaged target's file and of its base; errors call it `where`."""
     text, own = packaged_text(name, where), f"configs/{name}.yaml"
     file = _with_base(_parsed(text, own), own)
     if file.verified is None:
@@ -201,12 +201,12 @@ def _parsed(text: str, where: str) -> ConfigFile:
 
 
 def _with_base(file: ConfigFile, where: str) -> ConfigFile:
-    """Return the entries of a file, and those of its base where it has none."""
+    """Return the entries of a file, completed by those of its base."""
     return _over(_packaged(file.base, where=where), file) if file.base else file
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return a file completed by the entries of its base, for which its own facts were not verified."""
+    """Return a file completed by the entries of its base, without the evidence of the base."""
     return ConfigFile(
         target=file.target or base.target,
         description=file.description or base.description,
@@ -556,7 +556,7 @@ def goes_with(recipe: Recipe, settings: Settings) -> bool:
 
 
 def weight_only_settings(recipe: Recipe) -> Settings | None:
-    """Return the settings that quantize weights alone, to 8 bits, and keep given ones; None if none can."""
+    """Return settings that quantize only weights, to 8 bits, and keep the given ones; None if impossible."""
     config, target, given = recipe.config, recipe.target, recipe.given
     stored = {name for types in target.weight_only.values() for name in types}
     own = config.weight_type

@@ -16,11 +16,11 @@ class OperatorReference:
 
     Attributes:
         operator: name of the operator.
-        output: where the parameters of the output come from.
+        output: source of the output's parameters.
         activations: indices of the inputs that carry activations.
         weight, bias: indices of these inputs, "" for none.
         lookup_table: whether it can become a look-up table.
-        target: what becomes of it on the target.
+        target: its treatment on the target.
     """
 
     operator: str
@@ -68,7 +68,7 @@ def _on_target(rule: Rule, target: Target) -> str:
 
 
 def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the operators that are rewritten before the table is asked, as lines."""
+    """Return lines about the operators that are rewritten before the table is used."""
     listed = textwrap.wrap(f"Of {MICROSOFT}: {', '.join(sorted(names))}.", 110, break_long_words=False)
     return (
         "These are written as the operators that they stand for, whose lines are above; one with an input,",

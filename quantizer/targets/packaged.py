@@ -16,7 +16,7 @@ def target_names() -> tuple[str, ...]:
 
 
 def packaged_text(name: str, where: str = "") -> str:
-    """Return the text of a packaged target's file; ConfigError, with the nearest name, if there is none."""
+    """Return the text of a packaged target's file; for an unknown name, ConfigError with the nearest name."""
     names = target_names()
     if name not in names:
         raise ConfigError(

@@ -55,8 +55,8 @@ class ProductLimits:
         sizes: Fewest rows and columns of a matrix, input channels (of a group) and output channels of a
             convolution.
         kernel_elements: Most elements of the kernel of a convolution; 0 for no limit.
-        head_sizes: Smallest and largest size of a head where both factors are activations, as in attention;
-            none where the limits above hold for those too.
+        head_sizes: Smallest and largest size of a head if both factors are activations, as in attention; none
+            if the limits above also apply there.
     """
 
     sizes: Annotated[int, Meta(ge=1)] = 1
@@ -72,70 +72,70 @@ class Target:
         name: As in --target.
         description: One line for people.
         sources: Where the facts were read or measured.
-        verified: Whether models were run there, on what, and when.
+        verified: The evidence: whether models were run there, on which version, and when.
         activation_types: Integer types of activations that it has kernels for.
         operators: Operator type to what its integer kernel can return: quantized values, float values
-            (integer inputs, float output) or both; '*' stands for all of the operator table that are not
-            named, but for unary functions. An operator that is not here has no integer kernel.
+            (integer inputs, float output) or both; '*' stands for all other operators of the table, except
+            unary functions. An operator that is not listed has no integer kernel.
         lookup_tables: Operator type to the implementation of its look-up table: runtime, sigmoid or portable;
             '*' stands for all unary functions not named, 'Chain' for several operators that together are a
             unary function: separate when each is planned by itself, else runtime or portable.
-        implementations: Operator type to the way in which a node is written where conversions around it would
-            make the runtime compute it in float, or with a slow kernel of integers: a pass-through node on
-            integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as sub-pixel
-            convolution, recurrent nodes as a scan over their steps.
+        implementations: Operator type to its implementation, for nodes that the runtime would otherwise
+            compute in float or with a slow integer kernel: a pass-through node on integers, as leaky-relu or
+            channels-last, PRelu as saturating, ConvTranspose as sub-pixel convolution, recurrent nodes as a
+            scan over their steps.
         float_implementations: Operator type to the way in which a float node is written where the runtime
             would put something slower in its place: clip for one before a conversion that the runtime would
             move in front of it, sum for an Add that it would fuse with the normalization after it or the
             product before it, max for a Relu or Clip before a conversion to floating-point numbers of few
             bits, which onnxruntime leaves out as if these had no values below 0.
-        spellings: Further ways in which nodes may be written, each where the table of kernel times says that
-            it is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; exp-sum for
-            a float Softmax along an axis that is not the last as exponentials over their sum; written-out for
-            float Pow, Div by a constant, Elu, Softplus and Mish as operators that compute the same.
+        spellings: Further implementations of nodes, each used if the table of kernel times predicts that it
+            is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; exp-sum for a
+            float Softmax along an axis that is not the last as exponentials over their sum; written-out for
+            float Pow, Div by a constant, Elu, Softplus and Mish as equivalent operators.
         unsigned_activations: Whether the kernels want unsigned activations: signed ones are stored as uint8
             then, with the same scale and the zero point moved by 128, which changes no value.
         float_elementwise: Whether float operators between integer ones cost no more than the conversions; if
             not (integer-only hardware), everything that can be quantized is.
-        start_everywhere: Whether quantization starts at every operator that can be quantized, whatever its
-            neighbours are and whether that is faster; if not, at convolutions and matrix products, from which
-            it spreads as far as that saves conversions.
+        start_everywhere: Whether quantization starts at every operator that can be quantized, regardless of
+            its neighbours and of time; if not, at convolutions and matrix products, and it spreads from there
+            as far as that saves conversions.
         weight_types: Integer types of weights that it has kernels for.
         pairs_in_16_bits: Whether a kernel may add the products of two neighbouring int8 weights in 16 bits,
             as onnxruntime and OpenVINO do on x86-64 without VNNI: scales of weights are raised so far that no
             such sum saturates. false keeps the full range, for processors that all have VNNI.
-        float_types: Floating-point types of few bits in which products can read data and weights.
+        float_types: Floating-point types of few bits that products can read as data and weights.
         float_products: Operator type to the limits of its kernel for these types; no other has one.
         forms: Output formats that it can read.
-        rest_types: Types that it computes what stays float in, as written.
-        zero_points: any, or zero where it takes zero point 0 only.
+        rest_types: Types of float nodes in a written model.
+        zero_points: any, or zero if only zero point 0 is accepted.
         symmetric_inputs: Operator types whose integer kernel wants zero point 0 in the activations that it
             reads. Such products are always worth int8.
         joined_inputs: Operator types whose integer kernel misreads some activations that a Concat makes:
-            unsigned, where it takes unsigned ones alone (of any zero point); zero, where it takes zero point
-            0 alone of what is joined along another axis than the last.
-        joined_values_once: Whether it crashes where what a Concat makes, or a Relu behind it, is quantized
-            with a zero point other than 0, and then a second time: that is refused.
+            unsigned, if it only reads unsigned ones (of any zero point); zero, if it only reads zero point 0
+            for tensors joined along another axis than the last.
+        joined_values_once: Whether it crashes if the result of a Concat, or of a Relu behind it, is quantized
+            with a zero point other than 0, and then a second time: qprof then rejects that.
         node_products: Multiplications of one sample below which a product is not worth int8 by itself: it
             takes no longer than a kernel takes to start.
-        bias: int32 (with scale(x) * scale(w)), or float where it reads no integer bias.
+        bias: int32 (with scale(x) * scale(w)), or float if it reads no integer bias.
         domains: Operator domains that it knows besides the standard one.
-        opsets: The oldest and the newest opset that it reads, such as [13, 21]; none where its documents name
-            no limit.
+        opsets: The oldest and the newest opset that it reads, such as [13, 21]; none if its documents name no
+            limit.
         static_shapes: Whether it wants every dimension of the inputs fixed.
-        full_range: Operator types whose kernels are right only where the parameters of the output cover all
-            that the mathematics allows (0 to 1 for Softmax), whatever was profiled.
-        known_operators: Every standard operator that it can run at all, for runtimes that lack many; empty
-            where that is no concern.
+        full_range: Operator types whose kernels are right only if the parameters of the output cover the
+            mathematical range (0 to 1 for Softmax), regardless of the profile.
+        known_operators: All standard operators that it can run, for runtimes that lack many; empty for other
+            runtimes.
         kernels_16bit: Operator types with an integer kernel for 16-bit activations; '*' for all.
         dynamic: Operator types with an integer kernel for dynamic quantization.
-        slower_dynamic: Those of them whose kernel takes longer than float, and how many times as long: they
-            are used in mode dynamic with cost_model off alone.
-        weight_only: Operator type to the integer types in which a float node can have its constant weight, at
-            a gain: a runtime that would dequantize it when it loads the model has none.
-        weight_only_activations: Activations of weight-only products with weights of 4 bits, where the
-            runtime's own operator has kernels for both: int8 (rounded in the kernel, a scale for each block),
-            or float (slower, and closer to float).
+        slower_dynamic: Dynamic operators whose kernel is slower than float, and how many times as long it
+            takes: only mode dynamic with cost_model off uses them.
+        weight_only: Operator type to the integer types that save memory or time for the constant weight of a
+            float node; empty if the runtime would dequantize the weight when it loads the model.
+        weight_only_activations: Activations of weight-only products with weights of 4 bits, if the runtime's
+            own operator has kernels for both: int8 (rounded in the kernel, a scale for each block), or float
+            (slower, and closer to float).
         weight_kernels: Those of them whose kernel reads a quantized weight: of a product one matrix that
             nothing else reads. The weights of the others are dequantized.
         weight_implementations: Operator type to the way in which a node with a weight of 4 or 8 bits and
@@ -143,12 +143,12 @@ class Target:
             GatherBlockQuantized of onnxruntime), in forms qdq and qoperator.
         int8_caches: Operator types that extend a cache of keys and values in int8: the attention of
             onnxruntime, and Concat in decoders of standard operators.
-        folds: What it computes once, when it loads the model, where only constants are read: conversions
+        folds: Nodes with only constant inputs that it computes once, when it loads the model: conversions
             (DequantizeLinear), arithmetic (Cast and Mul, but DequantizeLinear in every run) or nothing.
-            Quantized weights of float nodes cost no time then, and are written so.
-        costs: The table of measured kernel times, by which nodes that would be slower in int8 stay float and
-            channels are padded: name of a packaged one, or a file of qprof targets --measure (.json), in the
-            folder of the target's file; empty where none was measured.
+            Quantized weights of float nodes are written in a form that then costs no time.
+        costs: The table of measured kernel times, which decides about float nodes and padded channels: name
+            of a packaged table, or a file of qprof targets --measure (.json), in the folder of the target's
+            file; empty if nothing was measured.
         processors: The processors on which this is the default target; none if the processor that qprof runs
             on does not matter.
     """
@@ -221,7 +221,7 @@ class Recipe:
 
     @property
     def costs(self) -> CostTable | None:
-        """The times of the kernels that decide about speed, or None if there are none or none are wanted."""
+        """The kernel times that decide about speed, or None if they are missing or not wanted."""
         if not self.config.regards_time:
             return None
         packaged = self.target.costs and not is_file_of_costs(self.target.costs)

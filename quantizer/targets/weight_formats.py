@@ -1,8 +1,8 @@
 """Formats of the weights of nodes that compute in float: of settings, and all that a target takes. Pure.
 
-A format is a type with its blocks. A type that a target lists for an operator is a format of it without any
-entry elsewhere: with blocks of its own where the type has such, in blocks of several sizes where it has few
-bits, and with a scale for each channel where it has 8.
+A format is a type with its blocks. Each type that a target lists for an operator is a format: with fixed
+blocks if the type has them, in blocks of several sizes if it has few bits, and with a scale for each channel
+if it has 8 bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WeightFormat:
         qtype: type of the quantized values.
         block_size: elements along the axis that a product sums over that share a scale; 0 for none.
         schema: of scales and zero points.
-        why: the choice of it among others as a sentence; "" where it was asked for.
+        why: the reason for its choice as a sentence; "" if the user chose it.
     """
 
     qtype: QuantType
