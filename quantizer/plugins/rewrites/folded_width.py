@@ -13,7 +13,6 @@ The sums are the same sums of the same products, and zeros: of integers they are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,7 +60,6 @@ class FoldedWidth:
     result: int  # columns of the result
     across: _Axis  # the window along the height, the axis before
     has_height: bool  # a sequence has none
-    planes: int  # axes before the height, along which each place is computed by itself: they count as batch
     flat: int  # axes after the width, of one element
 
     @property
@@ -143,31 +141,25 @@ def folded_width(
     flat = 0
     while len(axes) > 1 and sizes[-1] == 1 and axes[-1].is_alone:
         axes, sizes, flat = axes[:-1], sizes[:-1], flat + 1
-    planes = max(len(axes) - 2, 0)
-    if not all(axis.is_alone for axis in axes[:planes]):
+    if len(axes) > 2:
         return "its window has three dimensions"
-    if planes and None in sizes:
-        return "the sizes of its input are not known"
     width = sizes[-1]
     if width is None:
         return "the width of its input is not known"
     result = axes[-1].result_of(width)
     if not 1 <= fold <= result:
         return f"its result has {max(result, 0)} columns"
-    return FoldedWidth(
-        fold, axes[-1], width, result, axes[-2] if len(axes) > 1 else _ALONE, len(axes) > 1, planes, flat
-    )
+    across = axes[0] if len(axes) > 1 else _ALONE
+    return FoldedWidth(fold, axes[-1], width, result, across, len(axes) > 1, flat)
 
 
 def folded_sizes(
     form: FoldedWidth, weight: Sequence[int], read: Sequence[int], written: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of weight, input and result of the folded convolution, channels first."""
-    batch = read[0] * math.prod(read[2 : 2 + form.planes])
-    place = 2 + form.planes  # of the height
-    rows, result_rows = (read[place], written[place]) if form.has_height else (1, 1)
+    rows, result_rows = (read[2], written[2]) if form.has_height else (1, 1)
     return (
         (form.fold * weight[0], form.columns * weight[1], *form.kernel),
-        (batch, form.columns * weight[1], rows, form.blocks_read),
-        (batch, form.fold * weight[0], result_rows, form.blocks),
+        (read[0], form.columns * weight[1], rows, form.blocks_read),
+        (read[0], form.fold * weight[0], result_rows, form.blocks),
     )

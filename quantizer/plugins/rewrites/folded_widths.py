@@ -5,7 +5,7 @@ See `folded_width` for the arithmetic. What is around the Conv moves values only
 =========  ============================================  ====================================================
 Transpose  [N, H, W, C]                                  channels last
 Pad        [N, H, W + zeros, C]                          left out where the columns of a block divide W
-Reshape    [N, H, W / columns, columns * C]              planes of a volume are batch; a sequence has H = 1
+Reshape    [N, H, W / columns, columns * C]              a sequence has H = 1
 Transpose  [N, columns * C, H, W / columns]
 Conv       [N, fold * O, H', W' / fold]                  the sums, requantized
 Transpose  [N, H', W' / fold, fold * O]
@@ -41,7 +41,7 @@ from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .folded_width import FoldedWidth, folded_sizes, folded_width
 
 FOLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Columns of a result that are tried to be computed together; 1 for a window of more or fewer dimensions."""
+"""Columns of a result that are tried to be computed together; 1 takes out axes of one element alone."""
 
 MAX_FOLDED_OUTPUTS = tuned(
     128,
@@ -62,7 +62,7 @@ def best_fold(model: CostModel, node: Node, entry: NodePlan, sizes: Sizes) -> tu
     """Return the best number of result columns to compute together (0: none), and microseconds saved."""
     is_convolution = node.facts.kernel is KernelSizes.CONVOLUTION and model.graph.is_constant(node.input(1))
     weight = model.sizes.input(node, 1)
-    if not is_convolution or (weight[0] > MAX_FOLDED_OUTPUTS // 2 and len(weight) <= 4):
+    if not is_convolution or weight[0] > MAX_FOLDED_OUTPUTS // 2:
         return 0, 0.0
     times, outputs = {0: model.integer_time(node, entry, sizes=sizes)}, sizes.input(node, 1)[0]
     for fold in FOLDS:
@@ -78,7 +78,7 @@ def folded_time(model: CostModel, node: Node, fold: int, sizes: Sizes) -> float:
     folded, or if nothing would change."""
     read, weight = model.graph.shape(node.input(0)) or (), sizes.input(node, 1)
     form = folded_width(node, weight, read, fold)
-    if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
+    if isinstance(form, str) or (fold == 1 and not form.flat):
         return math.inf
     works = _folded_works(form, node, sizes)
     return sum(model.time_of(work, "integer", in_layout=False) for work in works)
@@ -151,25 +151,23 @@ def _fold_width(written: Replacement) -> None:
         raise _error(name, "its input or its result has no parameters")
     rank = len(weight_shape)
     batch, *sizes = [size if isinstance(size, int) else None for size in data.shape]
-    planes, flat = sizes[1 : 1 + form.planes], [1] * form.flat
-    height = sizes[1 + form.planes] if form.has_height else 1
+    flat, height = [1] * form.flat, sizes[1] if form.has_height else 1
     result_height = None if height is None else form.across.result_of(height)
 
     # 1. Blocks of columns, with what fills up the last.
-    columns_place = 1 + form.planes + form.has_height
+    columns_place = 1 + form.has_height
     wide = form.width + form.filling
     channels_last = {"perm": [0, *range(2, rank), 1]}
     heights = [height] if form.has_height else []
-    steps = [Step("Transpose", [batch, *planes, *heights, form.width, *flat, inputs], (), channels_last)]
+    steps = [Step("Transpose", [batch, *heights, form.width, *flat, inputs], (), channels_last)]
     if form.filling:
         zeros = np.zeros(2 * rank, np.int64)
         zeros[rank + columns_place] = form.filling
         filling = written.constant("filling", zeros)
-        steps.append(Step("Pad", [batch, *planes, *heights, wide, *flat, inputs], [filling]))
-    all_planes = None if batch is None or None in planes else batch * int(np.prod(planes))  # type: ignore[arg-type]
-    blocks: list[int | None] = [all_planes, height, form.blocks_read, form.columns * inputs]
+        steps.append(Step("Pad", [batch, *heights, wide, *flat, inputs], [filling]))
+    blocks: list[int | None] = [batch, height, form.blocks_read, form.columns * inputs]
     # A size that is not known is that of the tensor before, which 0 stands for.
-    to_blocks = [-1 if form.planes else 0, (height or 0) if form.has_height else 1, *blocks[2:]]
+    to_blocks = [0, (height or 0) if form.has_height else 1, *blocks[2:]]
     steps.append(Step("Reshape", blocks, [written.constant("blocks", np.array(to_blocks, np.int64))]))
     channels_first = {"perm": [0, 3, 1, 2]}
     steps.append(Step("Transpose", [blocks[0], blocks[3], *blocks[1:3]], (), channels_first))
@@ -184,7 +182,7 @@ def _fold_width(written: Replacement) -> None:
     operands = [written.of_constant(1, "weight", form.weight, per_column)]
     if len(node.inputs) > 2:
         operands.append(written.of_constant(2, "bias", lambda bias: np.tile(bias, form.fold), per_column))
-    made: list[int | None] = [all_planes, form.fold * outputs, result_height, form.blocks]
+    made: list[int | None] = [batch, form.fold * outputs, result_height, form.blocks]
     window: dict[str, Sequence[int] | int] = {
         "kernel_shape": form.kernel,
         "pads": form.pads,
@@ -198,11 +196,11 @@ def _fold_width(written: Replacement) -> None:
     result_heights = [result_height] if form.has_height else []
     columns = form.blocks * form.fold
     from_blocks = [
-        *([-1, *planes] if form.planes else [0]),
+        0,
         *(size or 0 for size in result_heights),
         *(columns, *flat, outputs),
     ]
-    around, behind = [batch, *planes, *result_heights], [*flat, outputs]
+    around, behind = [batch, *result_heights], [*flat, outputs]
     shape = written.constant("columns", np.array(from_blocks, np.int64))
     steps.append(Step("Reshape", [*around, columns, *behind], [shape]))
     if columns > form.result:
