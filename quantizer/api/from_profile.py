@@ -321,7 +321,7 @@ def _write(
     ):
         of_target = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
-        written = write_checked(
+        file, size, unchecked = write_checked(
             lowered.model,
             output,
             model.path,
@@ -331,9 +331,9 @@ def _write(
             batch=files,
             file_bytes=lowered.file_bytes,
         )
-        if facts is not None and plan.config.has_size and written.size > size_in_bytes(plan.config.fit_size):
-            raise SIZES.load("fit_size").beyond_size(facts, written.size)
-        findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
+        if facts is not None and plan.config.has_size and size > size_in_bytes(plan.config.fit_size):
+            raise SIZES.load("fit_size").beyond_size(facts, size)
+        findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *unchecked])
         if plan.origin.checks:  # it was run on samples, which say more than inputs that are made up
             findings.pop(NOT_RUN, None)
         findings |= dict.fromkeys(clip_doubts(lowered.model))
@@ -344,7 +344,7 @@ def _write(
             write_plan(plan, save_plan, files)
     return QuantizeResult(
         plan,
-        output if batch is None else written.file,
+        output if batch is None else file,
         gravest_first(
             [
                 *output_alarms(plan),
@@ -355,7 +355,7 @@ def _write(
             ]
         ),
         model.bytes,
-        written.size,
+        size,
         speed,
         model=lowered.model,
         read=read,

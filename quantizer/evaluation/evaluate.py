@@ -64,7 +64,8 @@ from .gates import (
 )
 from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
-from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
+from .metrics.metric import Metric
+from .metrics.score import Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
 from .options import Gate, Judge
 from .output_shift import JudgedSamples, OutputShift
@@ -461,8 +462,20 @@ def evaluate(
         names = truth.names
     scoring = None
     if labels is not None or metric_name is not None:
-        request = MetricRequest(metric_name, truth, measuring.scored_output, measuring.class_axis, data)
-        scoring = ScoreRun(lambda sample, values: open_metric(request, original, sample.arrays, values))
+
+        def opened(sample: Sample, values: Mapping[str, Any]) -> Metric:
+            return open_metric(
+                original,
+                sample.arrays,
+                values,
+                metric_name,
+                truth,
+                output=measuring.scored_output,
+                class_axis=measuring.class_axis,
+                data=data,
+            )
+
+        scoring = ScoreRun(opened)
 
     # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -263,13 +263,11 @@ class Session(Protocol):
         """Return the outputs, each with a name and a type."""
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """One runtime: full name of a provider or device, and a function that opens a session there."""
+OPENVINO = OptionalModule("runtime 'openvino'", "quantizer.plugins.other_runtimes.openvino")
+"""Opens models in OpenVINO."""
 
-    provider: Callable[[str], str]
-    # path, name in messages, threads, full provider, timed
-    open: Callable[[str, str, int, str, bool], Session]
+RUNTIMES: Mapping[str, OptionalModule | None] = {"onnxruntime": None, "openvino": OPENVINO}
+"""Every runtime that models can be compared in, with the module of a plug-in: `device` and `open_model`."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +279,12 @@ class ExecutionPlace:
 
     def open(self, path: str, name: str, threads: int, *, timed: bool = False) -> Session:
         """Return a session; `name` is the model's in messages, `timed` as in `open_session`."""
-        return RUNTIMES[self.runtime].open(path, name, threads, self.provider, timed)
+        module = RUNTIMES[self.runtime]
+        if module is not None:
+            session = module.load().open_model(path, name, threads, self.provider, timed)
+        else:
+            session = open_session(path, name, threads, provider=self.provider, timed=timed)
+        return cast(Session, session)
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
@@ -292,22 +295,6 @@ def place_of(runtime: str, provider: str) -> ExecutionPlace:
             f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."
             f"{nearest(runtime, RUNTIMES)}"
         )
-    return ExecutionPlace(runtime, RUNTIMES[runtime].provider(provider))
-
-
-OPENVINO = OptionalModule("runtime 'openvino'", "quantizer.plugins.other_runtimes.openvino")
-"""Opens models in OpenVINO."""
-
-RUNTIMES: Mapping[str, Runtime] = {
-    "onnxruntime": Runtime(
-        check_provider,
-        lambda path, name, threads, provider, timed: open_session(
-            path, name, threads, provider=provider, timed=timed
-        ),
-    ),
-    "openvino": Runtime(
-        lambda provider: str(OPENVINO.load().device(provider)),
-        lambda *given: cast(Session, OPENVINO.load().open_model(*given)),
-    ),
-}
-"""Every runtime that models can be compared in. A new one is one entry here."""
+    module = RUNTIMES[runtime]
+    full = check_provider(provider) if module is None else str(module.load().device(provider))
+    return ExecutionPlace(runtime, full)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,6 @@ def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where:
     return () if recipe is None else check_conformity(model, recipe.target, f"{where} (not written)")
 
 
-@dataclass(frozen=True)
-class WrittenModel:
-    """A model that is written and checked, and appears with the batch of files that it is in."""
-
-    file: Path  # where it lies until it appears
-    size: int  # in bytes, external data included
-    findings: tuple[Finding, ...]  # what could not be checked
-
-
 def write_checked(
     model: ir.Model,
     output: str | Path,
@@ -54,10 +44,11 @@ def write_checked(
     external: bool,
     batch: FileBatch,
     file_bytes: bytes | None = None,
-) -> WrittenModel:
+) -> tuple[Path, int, tuple[Finding, ...]]:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    One that ran on samples, with these `file_bytes`, is not run again. Raises ModelError if onnxruntime
+    Returns where it lies until then, its bytes with external data, and findings on what was not checked. A
+    model that ran on samples, with these `file_bytes`, is not run again. Raises ModelError if onnxruntime
     refuses it.
     """
     temporary = save_model(model, output, external, batch, file_bytes)
@@ -66,7 +57,7 @@ def write_checked(
     finding = None
     if file_bytes is None:
         finding = load_and_run(temporary, size, original, name, elements, target=target)
-    return WrittenModel(temporary, size, () if finding is None else (finding,))
+    return temporary, size, () if finding is None else (finding,)
 
 
 def load_and_run(

@@ -26,22 +26,20 @@ from .user_functions import MetricFunction, user_metric
 # From a request to a metric with its truth ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class MetricRequest:
-    """A metric as the user requests it."""
-
-    metric: str | MetricFunction | None = None  # None for top-1
-    truth: str | os.PathLike[str] | Labels | None = None
-    output: str | None = None
-    class_axis: int | None = None
-    data: DataLike | None = None
-
-
-def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
-    """Return a metric with its truth, by the float model's inputs and outputs on the first sample."""
-    metric, output, class_axis = request.metric, request.output, request.class_axis
-    labels = request.truth if isinstance(request.truth, Labels) else None
-    truth = None if request.truth is None or isinstance(request.truth, Labels) else os.fspath(request.truth)
+def open_metric(
+    model: ir.Model,
+    inputs: Inputs,
+    first: Outputs,
+    metric: str | MetricFunction | None = None,
+    given: str | os.PathLike[str] | Labels | None = None,
+    *,
+    output: str | None = None,
+    class_axis: int | None = None,
+    data: DataLike | None = None,
+) -> Metric:
+    """Return a metric (None: top-1) with its given truth, by the float model's arrays on the first sample."""
+    labels = given if isinstance(given, Labels) else None
+    truth = None if given is None or isinstance(given, Labels) else os.fspath(given)
     check_output(output, first)
     if isinstance(metric, str):
         check_metric(metric)
@@ -49,12 +47,12 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
     if named is not None:
         name = named.kind.maker.partition(":")[2]
         maker: Callable[[MetricSource], Metric] = getattr(named.kind.module.load(), name)
-        data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
-        source = MetricSource(named, truth, output, class_axis, model, inputs, first, data, labels)
+        whole = data.data if isinstance(data, ChosenSamples) else data
+        source = MetricSource(named, truth, output, class_axis, model, inputs, first, whole, labels)
         opened = maker(source)
         return replace(opened, digest=source.digest(opened.reading))
     assert metric is not None
-    if request.truth is not None:
+    if given is not None:
         raise ConfigError(
             "--labels and --metric: they exclude each other; a metric of yours reads its own labels"
         )

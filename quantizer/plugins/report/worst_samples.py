@@ -19,7 +19,7 @@ from ....profiles.samples.samples import folder_of, input_specs, token_decoder
 from ....profiles.samples.values import Sample
 from ...evaluation.compare import SampleDifference, Sums, common_part, is_float
 from ...evaluation.metrics.metric import Inputs, Metric, Outputs
-from ...evaluation.metrics.score import MetricRequest, open_metric
+from ...evaluation.metrics.score import open_metric
 from ...noise.class_axes import ClassAxis
 from .class_names import ClassNames
 from .excerpts import Excerpt, Reading, excerpt_of
@@ -130,7 +130,7 @@ def _metric_of_objects(model: ir.Model, data: DataLike, inputs: Inputs, outputs:
     if model.metadata_props.get("task") not in LETTERBOX_TASKS:
         return None
     try:
-        return open_metric(MetricRequest("map50", data=data), model, inputs, outputs)
+        return open_metric(model, inputs, outputs, "map50", data=data)
     except QprofError:  # of boxes in no form that is known, or its library is missing
         return None
 

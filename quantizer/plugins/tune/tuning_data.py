@@ -20,7 +20,6 @@ from ....profiles.samples.objects import DataLike, source_name
 from ....profiles.samples.samples import check_same_again, data_id, input_specs, rows_of
 from ...evaluation.metrics.metric import Figures, Metric, Outputs
 from ...evaluation.metrics.score import (
-    MetricRequest,
     OtherRows,
     Score,
     check_output,
@@ -138,8 +137,17 @@ def read_samples(
         with_classes = None if how.class_axis is None else how.scored_output or next(iter(first))
         metric = relative_metric(first, class_axes(model, with_classes, how.class_axis))
     else:
-        request = MetricRequest(how.metric, labels, how.scored_output, how.class_axis, data)
-        metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
+        # It fails before all of them are run.
+        metric = open_metric(
+            model,
+            samples[0].arrays,
+            first,
+            how.metric,
+            labels,
+            output=how.scored_output,
+            class_axis=how.class_axis,
+            data=data,
+        )
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
     truths, row, others = list[Any](), 0, OtherRows()
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):

@@ -133,7 +133,7 @@ def test_a_metric_scores_both_models(path: Path, result: Any, heldout: Any, labe
     assert by_labels.score is not None
     assert found.score.float_score == pytest.approx(by_labels.score.float_score, abs=1e-9)  # means of means
     assert repr(found).index("top1 9") < repr(found).index(" dB")
-    assert by_labels.to_markdown().splitlines()[2].startswith("* accuracy: 9")
+    assert by_labels.to_markdown().splitlines()[3].startswith("* accuracy: 9")
     with pytest.raises(qprof.ConfigError, match="a metric of yours reads its own"):
         qprof.evaluate(path, result, heldout, metric=top1_of(labels), labels=labels, latency=False)
 

@@ -6,7 +6,6 @@ from onnx import parser
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.metrics.metric import Metric, Outputs, mean_of
 from qprof_onnx.quantizer.evaluation.metrics.score import (
-    MetricRequest,
     OtherRows,
     Score,
     figures_at_random,
@@ -65,6 +64,6 @@ def opened(
     name: str, first: Outputs, truth: object = None, model: ir.Model | None = None, **more: Any
 ) -> Metric:
     """Return a metric of the table, opened for outputs like the first ones."""
-    request = MetricRequest(name, None if truth is None else str(truth), **more)
     pictures = {"x": np.zeros((1, 3, SIZE, SIZE), np.float32)}
-    return open_metric(request, model_of(*first) if model is None else model, pictures, first)
+    given = None if truth is None else str(truth)
+    return open_metric(model_of(*first) if model is None else model, pictures, first, name, given, **more)

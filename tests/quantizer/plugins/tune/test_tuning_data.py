@@ -61,7 +61,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("1\n2\n")
     with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
         read(labels=tmp_path / "l.txt")
-    with pytest.raises(ModelError, match=r"output 'logit': the model has no output of this name .*logits"):
+    with pytest.raises(ModelError, match=r"output 'logit': the model has no output of this name.*logits"):
         read(labels=LABELS, scored_output="logit")
     with pytest.raises(ConfigError, match="exclude each other"):
         read(labels=LABELS, metric="m:f")
