@@ -92,7 +92,7 @@ class Target:
         spellings: Further implementations of nodes, each used if the table of kernel times predicts that it
             is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; exp-sum for a
             float Softmax along an axis that is not the last as exponentials over their sum; written-out for
-            float Pow, Div by a constant, Elu, Softplus and Mish as equivalent operators.
+            float Pow, Div by a constant, Elu and Softplus as equivalent operators.
         unsigned_activations: Whether the kernels want unsigned activations: signed ones are stored as uint8
             then, with the same scale and the zero point moved by 128, which changes no value.
         float_elementwise: Whether float operators between integer ones cost no more than the conversions; if

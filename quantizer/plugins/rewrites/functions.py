@@ -11,8 +11,6 @@ Div(x, constant)       x * (1 / constant)                      1.5 units in the 
 Elu(x)                 max(x, exp(min(x, 0)) - 1), or          2 ** -23 of alpha, as that of the operator
                        relu(x) + alpha * (...)
 Softplus(x)            max(x, log(1 + exp(x)))                 2 ** -21 of the larger of 1 and the result
-Mish(x)                x * n / (n + 2), n = e * (e + 2),       2 ** -20 relative, above -60; Mish(-infinity)
-                       e = exp(x)                              is -infinity, by the operator NaN
 =====================  ======================================  =============================================
 
 Exponents are cut off at -60 and where the result is the limit to rounding. NaN and infinities else come out
@@ -39,10 +37,6 @@ SOURCE = -1
 
 LOWEST = -60.0
 """Exponents below are cut off: exp(-60) is 9e-27, far below the rounding of what it is added to."""
-
-CERTAIN = 20.0
-"""Where n / (n + 2) is 1 to rounding: n is 2.4e17."""
-
 
 Step = tuple[str, tuple[int | npt.NDArray[np.float32], ...]]
 """An operator of the default domain, and its operands: numbers of earlier steps, `SOURCE`, and constants."""
@@ -85,8 +79,6 @@ def _steps(node: ir.Node) -> Sequence[Step]:
                 ("Log", (2,)),
                 ("Max", (SOURCE, 3)),
             )
-        case "Mish":
-            return _mish()
     return ()
 
 
@@ -102,19 +94,6 @@ def _power(node: ir.Node) -> Sequence[Step]:
 def _is_averaged(value: ir.Value) -> bool:
     """Whether the squares become a mean: runtimes know a normalisation by its Pow."""
     return any(use.node.op_type == "ReduceMean" for use in value.uses())
-
-
-def _mish() -> Sequence[Step]:
-    two = _number(2.0)
-    return (
-        _exponential(CERTAIN),
-        ("Exp", (0,)),
-        ("Add", (1, two)),
-        ("Mul", (1, 2)),
-        ("Add", (3, two)),
-        ("Div", (3, 4)),
-        ("Mul", (SOURCE, 5)),
-    )
 
 
 def _exponential(highest: float) -> Step:

@@ -61,7 +61,6 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Doubles], Doubles], float, float]] = {
     "Elu": ("y = Elu (x)", elu(1.0), 0.0, 2.0**-23),
     "Elu, scaled": ("y = Elu <alpha = 0.3> (x)", elu(float(np.float32(0.3))), ROUNDING, 2.0**-23),
     "Softplus": ("y = Softplus (x)", softplus, 2.0**-21, 2.0**-21),
-    "Mish": ("y = Mish (x)", lambda x: x * np.tanh(softplus(x)), 2.0**-20, 1e13),
 }
 CONSTANTS = {name: np.float32(n) for name, n in (("two", 2), ("half", 0.5), ("three", 3), ("four", 4))}
 
@@ -94,8 +93,6 @@ def test_a_function_written_out_is_within_its_stated_error(name: str) -> None:
     x = x.astype(np.float32)
     if name == "root":
         x = np.abs(x)
-    if name.startswith("Mish"):  # below -60 both are 0 but for what the cut-off leaves, times x
-        x = np.clip(x, -60.0, None)
     if name == "square":
         x = np.clip(x, -1e19, 1e19)
     made = rewritten(text)
@@ -110,8 +107,6 @@ def test_infinities_and_what_is_no_number_come_out_as_of_the_operator(name: str)
     x = np.array([[np.inf, -np.inf, np.nan, 0, 0, 0, 0, 0]], np.float32)
     with np.errstate(all="ignore"):
         wanted = function(x.astype(np.float64)).astype(np.float32)
-    if name.startswith("Mish"):
-        wanted[0, 1] = -np.inf
     for found in outputs(rewritten(text), x):
         assert np.allclose(found[0, :3], wanted[0, :3], atol=1e-6, equal_nan=True)
 
