@@ -3,13 +3,13 @@
 Planning knows what no form and no runtime can have. What only shows in the written model comes back as an
 `UnfitNodesError`: a form has no way to write a node, the target's documents refuse one, onnxruntime does not
 load or run one. The plan is then made again with these nodes in float, each with its reason and a note.
-Where onnxruntime names no node of the plan, the nodes are searched for by halving.
+An error that names no node of the plan is the user's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,6 @@ from ..evaluation.written_model import load_and_run
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel, planned_nodes
 from ..model.saving import has_external_data, save_model
-from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..planning.facts import PlanningFacts
 from ..planning.known import NOTHING, Known
@@ -33,18 +32,6 @@ MOST_RUNS = 16  # models that onnxruntime refuses before its error is the user's
 
 _NAMES = (r"Name:'([^']+)'", r"[Nn]ode ?\(([^()]+)\)", r"node name: ([^)\s]+)", r"node '([^']+)'")
 """How onnxruntime's messages name a node."""
-
-
-SEARCH_RUNS = 12  # models that are made at most to find the nodes where onnxruntime's error names none
-
-
-class RefusedModelError(ModelError):
-    """onnxruntime refuses a model with `text` and names no node; `quantized` are the others than float."""
-
-    def __init__(self, message: str, text: str, quantized: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.text = text
-        self.quantized = quantized
 
 
 def plan_that_runs(facts: PlanningFacts, original: Path, known: Known = NOTHING) -> PlannedModel:
@@ -73,8 +60,6 @@ def with_fallback_nodes(known: Known, attempt: Callable[[Known], T]) -> T:
     while True:
         try:
             return attempt(known)
-        except RefusedModelError as error:
-            return _by_halving(known, attempt, error)
         except UnfitNodesError as error:
             reasons = {name: reason for name, reason in error.reasons.items() if name not in known.unfit}
             runs += any(reason.code is ReasonCode.REFUSED_BY_RUNTIME for reason in reasons.values())
@@ -83,38 +68,9 @@ def with_fallback_nodes(known: Known, attempt: Callable[[Known], T]) -> T:
             known = known.with_unfit(reasons)
 
 
-def _by_halving(known: Known, attempt: Callable[[Known], T], error: RefusedModelError) -> T:
-    """Return the result of an attempt, made last, with few nodes in float that cause its error."""
-    refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
-
-    def suits(floats: Sequence[str]) -> bool:
-        nonlocal runs
-        runs += 1
-        try:
-            attempt(known.with_unfit(dict.fromkeys(floats, refused)))
-        except (RefusedModelError, UnfitNodesError):
-            return False
-        return True
-
-    def least(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-        """Return a part of the names that, float beside others, is enough; all of them are."""
-        if len(names) == 1 or runs + 2 > SEARCH_RUNS:
-            return names
-        first, second = names[: len(names) // 2], names[len(names) // 2 :]
-        for half in (first, second):
-            if suits([*others, *half]):
-                return least(half, others)
-        needed = least(second, [*others, *first])
-        return [*least(first, [*others, *needed]), *needed]
-
-    if not error.quantized or not suits(error.quantized):
-        raise error
-    return attempt(known.with_unfit(dict.fromkeys(least(error.quantized, ()), refused)))
-
-
 @contextmanager
 def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[None]:
-    """Turn an error about a written model into UnfitNodesError, or RefusedModelError if it names no node."""
+    """Turn an error about a written model into UnfitNodesError, if it names a node."""
     try:
         yield
     except ConformityError as error:
@@ -130,10 +86,8 @@ def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[No
         named = [name for pattern in _NAMES for name in re.findall(pattern, str(error))]
         by_name = (planned_nodes(name, lowered, planned.plan, planned.graph) for name in named)
         nodes = next((nodes for nodes in by_name if nodes), ())
-        text = " ".join(str(error).split(": ", 1)[-1].split())
         if not nodes:
-            entries = planned.plan.nodes.items()
-            quantized = tuple(name for name, entry in entries if entry.kind is not Kind.FLOAT)
-            raise RefusedModelError(str(error), text, quantized) from error
+            raise
+        text = " ".join(str(error).split(": ", 1)[-1].split())
         refused = because(ReasonCode.REFUSED_BY_RUNTIME, text=text)
         raise UnfitNodesError(str(error), dict.fromkeys(nodes, refused)) from error

@@ -19,15 +19,9 @@ from qprof_onnx.quantizer.lowering.forms import qdq
 from qprof_onnx.quantizer.lowering.writers import Task
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
-from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.fallback_nodes import (
-    SEARCH_RUNS,
-    RefusedModelError,
-    plan_that_runs,
-    with_fallback_nodes,
-)
+from qprof_onnx.quantizer.search.fallback_nodes import plan_that_runs
 from qprof_onnx.quantizer.targets import conformance
 from qprof_onnx.quantizer.targets.conformance import Breach
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -132,37 +126,6 @@ def test_a_model_that_ran_on_check_samples_is_written_as_it_ran_and_not_run_agai
     quantized()
     assert (tmp_path / "q.onnx").read_bytes() == before
     onnx.checker.check_model(str(tmp_path / "q.onnx"))
-
-
-def test_a_node_that_no_message_names_is_found_by_halving(
-    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_checked(model: object, *given: object, **more: object) -> object:
-        if any(node.name == "second" and "v_deq" in node.inputs[1].name for node in model.graph):  # type: ignore[attr-defined]
-            raise ModelError("q.onnx (not written): onnxruntime cannot load it: broken")
-        return usual(model, *given, **more)  # type: ignore[arg-type]
-
-    usual = quantization.write_checked
-    monkeypatch.setattr(quantization, "write_checked", write_checked)
-    reason = _left_float(quantized(), ReasonCode.REFUSED_BY_RUNTIME)
-    assert reason.endswith("onnxruntime cannot load it: broken")
-
-
-@pytest.mark.parametrize("guilty", ["a", "p", "ap", "gh", "f"])
-def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: str) -> None:
-    names, tries = tuple("abcdefghijklmnop"), list[frozenset[str]]()
-
-    def attempt(known: Known) -> frozenset[str]:
-        tries.append(frozenset(known.unfit))
-        if not set(guilty) <= known.unfit.keys():
-            raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in known.unfit))
-        return frozenset(known.unfit)
-
-    found = with_fallback_nodes(NOTHING, attempt)
-    assert set(guilty) <= found
-    assert len(found) < len(names) // 2
-    assert len(tries) <= SEARCH_RUNS + 2
-    assert tries[-1] == found  # whose files are there
 
 
 def test_the_plan_that_runs_has_such_a_node_in_float(
