@@ -70,7 +70,6 @@ class Code(StrEnum):
     RUNS_ELSEWHERE = "runs-elsewhere"
     FREE_SHAPES = "free-shapes"
     NOT_TEST_RUN = "not-test-run"
-    ESTIMATE_TOO_GOOD = "estimate-too-good"
     STEP_LEFT_OUT = "step-left-out"
     LEFT_IN_FLOAT = "left-in-float"
     FLOAT_IS_FASTER = "float-is-faster"

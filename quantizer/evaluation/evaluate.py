@@ -35,7 +35,6 @@ from ...profiles.samples.states import follows, runs_with_own_state
 from ...profiles.samples.values import Sample, Samples
 from ..model.identity import model_id
 from ..noise.class_axes import class_axes
-from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
@@ -119,7 +118,6 @@ class Evaluation(Presented):
             are a float model and its quantized form (`doubts`), which fail a gate with a limit; labels that
             do not seem to fit, an estimate that was too good.
         provenance: origin stored in the quantized model; None for a model of another tool.
-        estimates: SQNR of each output, as estimated when the model was quantized and as measured here.
         metric: name of the metric, such as "map50"; "accuracy" with labels and no metric; else "".
         metric_title: the metric for people.
         score: score of both models by that metric; None without one.
@@ -148,7 +146,6 @@ class Evaluation(Presented):
     failures: tuple[GateFailure, ...]
     findings: tuple[Finding, ...] = ()
     provenance: Provenance | None = None
-    estimates: tuple[Estimate, ...] = ()
     metric: str = ""
     metric_title: str = ""
     score: Score | None = None
@@ -536,8 +533,6 @@ def evaluate(
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
-    measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
-    estimates = () if made_for is None else with_measured(estimates_of(made_for), measured)
     size = quantized.bytes
     scored = "" if metric is None else metric.reads
     decision = decision_of(grades, score, scored)
@@ -557,7 +552,6 @@ def evaluate(
         *truth_doubts(score),
         *other_graph(floats, quantized),
         *clip_doubts(quantized.model),
-        *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
         *(() if scoring is None else scoring.findings),
         *uncompared,
@@ -575,7 +569,6 @@ def evaluate(
         failures=failures,
         findings=gravest_first(findings),
         provenance=made_for,
-        estimates=estimates,
         metric=ACCURACY if of_classes else "" if metric is None else metric.name,
         metric_title=ACCURACY if of_classes else "" if metric is None else metric.title,
         score=score,

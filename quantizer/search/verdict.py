@@ -25,7 +25,6 @@ from ..evaluation.grades import NARROW, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
-from ..noise.estimate_check import Estimate
 from ..noise.output_limits import WORDS
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
@@ -381,7 +380,6 @@ class Verdict(Presented):
         grade: "good", "fair" or "poor"; "none" where there is no telling.
         decision: whether the score or the outputs decide, and what the outputs alone say.
         outputs: the grade of each output, the worst first.
-        estimates: of the outputs, held against what was measured.
         metric, score: title of the metric that was asked for, and both models by it; None without.
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
@@ -402,7 +400,6 @@ class Verdict(Presented):
     grade: Grade
     decision: Decision
     outputs: tuple[OutputShift, ...]
-    estimates: tuple[Estimate, ...]
     metric: str
     score: Score | None
     held_out: HeldOut
@@ -602,7 +599,6 @@ def verdict_of(
         decision.grade,
         decision,
         outputs,
-        evaluation.estimates,
         evaluation.metric_title,
         evaluation.score,
         held_out,
@@ -616,8 +612,7 @@ def verdict_of(
     has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
     incomparable = outputs[0].text if has_none else ""
     on_samples = held_out.findings
-    if incomparable:  # more samples are of no use, and decibels beside their estimate say nothing
-        known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
+    if incomparable:  # more samples are of no use
         on_samples = ()
     if (
         decision.by == "outputs"

@@ -112,7 +112,6 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "failures",
         "findings",
         "provenance",
-        "estimates",
         "metric",
         "metric_title",
         "score",

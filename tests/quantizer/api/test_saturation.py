@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 import qprof_onnx as qprof
 from onnx import parser
-from qprof_onnx.profiles.base.findings import Code, Finding
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.evaluation import evaluate as evaluation
 from qprof_onnx.quantizer.evaluation.doubts import saturating_nodes
 from qprof_onnx.quantizer.model.loading import load_model
@@ -82,13 +82,3 @@ def test_with_vnni_nothing_is_said(
     full = qprof.quantize(path, profile, config=FULL)
     found = qprof.evaluate(path, full, DIGITS / "heldout", latency=False)
     assert not any(one.code is Code.SATURATING_KERNELS for one in found.findings)
-
-
-def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
-    path: Path, profile: qprof.Profile, without_vnni: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blamed = Finding(Code.ESTIMATE_TOO_GOOD, "output 'y': the estimate was too good; trust the measurement")
-    monkeypatch.setattr(evaluation, "too_good", lambda checks: (blamed,))
-    full = qprof.quantize(path, profile, config=FULL)
-    found = qprof.evaluate(path, full, DIGITS / "heldout", latency=False)
-    assert blamed not in found.findings

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import Judge
-from qprof_onnx.quantizer.noise.estimate_check import Estimate
+from qprof_onnx.quantizer.noise.estimate_check import Estimate, estimates_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -45,7 +45,14 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def estimates(case: Case, samples: int = 8) -> tuple[Estimate, ...]:
+class Checked(NamedTuple):
+    """The estimate of an output, and what was measured (dB)."""
+
+    estimate: Estimate
+    measured: float
+
+
+def estimates(case: Case, samples: int = 8) -> list[Checked]:
     """Return estimate and measurement of each output of a case, the latter on samples of their own."""
     rng = np.random.default_rng(11)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,19 +62,20 @@ def estimates(case: Case, samples: int = 8) -> tuple[Estimate, ...]:
         return _estimates(model, known, new, Path(folder), case.settings)
 
 
-def estimates_of_digits() -> tuple[Estimate, ...]:
+def estimates_of_digits() -> list[Checked]:
     """Return estimate and measurement of the model of examples/digits."""
     with tempfile.TemporaryDirectory() as folder:
         return _estimates(DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout", Path(folder), {})
 
 
-def _estimates(
-    model: Path, known: Any, new: Any, folder: Path, settings: Mapping[str, Any]
-) -> tuple[Estimate, ...]:
+def _estimates(model: Path, known: Any, new: Any, folder: Path, settings: Mapping[str, Any]) -> list[Checked]:
     profile, quantized = folder / "profile.yaml", folder / "q.onnx"
     profile_model(model, known, profile)
     write_quantized(model, profile, quantized, recipe=load_recipe("onnxruntime-x86", dict(settings)))
-    return evaluate(model, quantized, new, measuring=Judge(latency=None)).estimates
+    found = evaluate(model, quantized, new, measuring=Judge(latency=None))
+    measured = {one.name: one.difference.sqnr for one in found.outputs if one.difference}
+    assert found.provenance is not None
+    return [Checked(one, measured[one.output]) for one in estimates_of(found.provenance)]
 
 
 def model_of(case: Case) -> onnx.ModelProto:

@@ -47,7 +47,6 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
         grade,
         decision,
         (output,),
-        (),
         "",
         None,
         held_out,
