@@ -43,4 +43,4 @@ def float_model(model: ir.Model) -> FloatModel:
 
             yield run
 
-    return FloatModel(output_specs(model), opened, folder_of(model), dict(model.metadata_props))
+    return FloatModel(output_specs(model), opened, folder_of(model))

@@ -23,7 +23,6 @@ from ..base.errors import DataError, QprofError
 from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
-from .exported import with_export
 from .functions import is_function
 from .objects import (
     ChosenSamples,
@@ -355,19 +354,16 @@ def open_samples(
         return samples if limit is None else samples.drawn(limit)
 
     # Files are read by a recipe, as steps of sequences where the model has a state.
-    preprocessing, assumed = load_preprocessing(files.preprocess), ""
-    if model is not None and preprocessing.reader in ("", "image"):
-        reader = reader_of(files.source, Preprocessing())
-        tokenizer = (model.folder or Path()) / TOKENIZER
-        takes_ids = model.folder is not None and all(spec.dtype.kind != "O" for spec in specs)
-        if reader.takes == ("image",):
-            preprocessing, assumed = with_export(preprocessing, specs, model.metadata)
-        elif files.preprocess is None and reader.takes == ("text",) and takes_ids and tokenizer.is_file():
+    preprocessing = load_preprocessing(files.preprocess)
+    if model is not None and model.folder is not None and files.preprocess is None:
+        is_text = reader_of(files.source, Preprocessing()).takes == ("text",)
+        tokenizer = model.folder / TOKENIZER
+        if is_text and all(spec.dtype.kind != "O" for spec in specs) and tokenizer.is_file():
             preprocessing = load_preprocessing(str(tokenizer))
-            assumed = f"{tokenizer}: makes tokens of the text, as it lies beside the model"
-        if assumed and notes:
+            sentence = f"{tokenizer}: makes tokens of the text, as it lies beside the model"
             remedy = "override with --preprocess"
-            note(Finding(Code.READING_ASSUMED, assumed, preprocessing.name, remedy=remedy))
+            if notes:
+                note(Finding(Code.READING_ASSUMED, sentence, preprocessing.name, remedy=remedy))
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         own_preprocessing, own_inputs = without_state(preprocessing, inputs, feedback)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +45,6 @@ class FloatModel:
     outputs: tuple[InputSpec, ...]
     opened: Callable[[], AbstractContextManager[Run]]
     folder: Path | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def setting(self, *names: str) -> int | None:
         """Return a size in the config.json beside the model, under the first of these names that it has."""

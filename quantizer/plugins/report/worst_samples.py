@@ -13,7 +13,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import QprofError
-from ....profiles.samples.exported import LETTERBOX_TASKS
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.samples import folder_of, input_specs, token_decoder
 from ....profiles.samples.values import Sample
@@ -125,9 +124,13 @@ class WorstSamples:
         return changed
 
 
+FOUND = ("detect", "segment", "pose", "obb")
+"""Tasks, as ultralytics calls them, of models that find objects."""
+
+
 def _metric_of_objects(model: ir.Model, data: DataLike, inputs: Inputs, outputs: Outputs) -> Metric | None:
     """Return the metric that finds objects in the outputs of a detector, whose metadata has its task."""
-    if model.metadata_props.get("task") not in LETTERBOX_TASKS:
+    if model.metadata_props.get("task") not in FOUND:
         return None
     try:
         return open_metric(model, inputs, outputs, "map50", data=data)

@@ -14,7 +14,6 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, QprofError
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import open_samples
-from qprof_onnx.profiles.samples.states import FloatModel
 from qprof_onnx.profiles.samples.values import InputSpec, Samples
 
 Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
@@ -348,35 +347,6 @@ def test_a_size_that_the_model_leaves_free_is_asked_for(photos: Path) -> None:
     assert "--preprocess imagenet:224" in message
     free = refusal(photos, recipe(photos, "resize: exact"), spec(1, 3, "h", "w"))
     assert "size: 224, or size: [192, 256]" in free
-
-
-FREE = spec(1, 3, "h", "w")
-EXPORTED = {"task": "detect", "imgsz": "[6, 4]"}
-
-
-@pytest.mark.parametrize(
-    ("preprocess", "metadata", "size"),
-    [
-        (None, EXPORTED, (6, 4)),
-        ("yolo", EXPORTED, (6, 4)),
-        ("yolo", {"imgsz": "6"}, (6, 6)),
-        ("yolo:8", EXPORTED, (8, 8)),
-        ("raw", EXPORTED, (6, 4)),
-    ],
-)
-def test_the_size_of_pictures_is_that_of_the_models_metadata(
-    photos: Path, preprocess: str | None, metadata: dict[str, str], size: tuple[int, int]
-) -> None:
-    model = FloatModel((), None, None, metadata)  # type: ignore[arg-type]
-    samples = list(open_samples(PreprocessedData(str(photos), preprocess), (FREE,), model=model))
-    assert samples[0].arrays["x"].shape[2:] == size
-
-
-def test_a_size_that_metadata_do_not_say_is_asked_for(photos: Path) -> None:
-    for metadata in ({}, {"imgsz": "[1, 2, 3]"}, {"imgsz": "open('x')"}, {"task": "classify"}):
-        model = FloatModel((), None, None, metadata)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="the size is not known"):
-            list(open_samples(PreprocessedData(str(photos), "yolo"), (FREE,), model=model))
 
 
 def test_a_size_may_follow_the_name_of_a_recipe(photos: Path) -> None:
