@@ -1,7 +1,7 @@
 """`load_model`: a model file to an `onnx_ir.Model`, the only way in.
 
-Models that onnxruntime can run are accepted, all others are rejected. The ONNX checker tests a model first.
-If it objects, the repaired model is checked again; if it still objects, onnxruntime decides.
+Models that onnxruntime can run are accepted, all others are rejected. The ONNX checker tests a model first,
+without the values of its weights. If it objects, onnxruntime decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -32,7 +31,7 @@ from ...profiles.runtime.providers import (
 )
 from ...profiles.samples.samples import set_title
 from .external_data import SharedFileTensor, bytes_needed, check_external, has_few_bit_floats, shared_file
-from .protobuf import all_tensors, blocks, is_outside, read_proto
+from .protobuf import all_tensors, is_outside, read_proto
 from .repairs import check_proto, mend
 from .unread_types import UNREAD, without_unread
 
@@ -48,19 +47,19 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
     check_proto(proto, str(path))
     check_external(proto, path)
-    is_mended = mend(proto)
+    runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
+    objection = _objection(_without_values(proto))
+    del proto
+    if objection and isinstance(runtime_outputs(), str):
+        raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
+    proto = read_proto(path)
+    mend(proto)
     model = converted(proto, path)
     set_title(model, path)
     _sort(model, path)
     _attach(model, path)
     _detach(model)
-    # Of a large model the checker would read the weights once more, whose amounts were checked.
-    is_whole = not is_mended and not any(map(is_outside, all_tensors(proto)))
-    objection = _objection(_without_values(proto) if is_whole else os.fspath(path))
     del proto
-    runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
-    if objection:
-        _check(model, path, runtime_outputs)
     _type_outputs(model, path, runtime_outputs)
     return model
 
@@ -120,24 +119,18 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     }
 
 
-def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> None:
-    """Check a repaired model with the ONNX checker, and with onnxruntime if that objects."""
-    objection = _objection(_bare(model))
-    if objection and isinstance(runtime_outputs(), str):
-        raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
-
-
 def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the message without the values of its large initialisers; it is changed in place."""
-    for block in blocks(proto):
-        for tensor in block.initializer if isinstance(block, onnx.GraphProto) else ():
-            if tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL:
-                tensor.raw_data, tensor.dims[0] = b"", 0
+    """Return the message without the values of its large tensors; it is changed in place."""
+    for tensor in all_tensors(proto):
+        if is_outside(tensor) or (tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL):
+            del tensor.external_data[:]
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.raw_data, tensor.dims[:] = b"", [0, *tensor.dims[1:]]
     return proto
 
 
-def _objection(model: str | onnx.ModelProto) -> str:
-    """Return the ONNX checker's objection to a model, or ""; only a path allows more than 2 GiB."""
+def _objection(model: onnx.ModelProto) -> str:
+    """Return the ONNX checker's objection to a model, or ""."""
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as problem:
@@ -151,27 +144,6 @@ def _sentence(problem: object) -> str:
     """Return a message of a library on one line, and not a long one."""
     sentence = re.sub(r"\s+", " ", str(problem).replace("==> Context:", " in:")).strip().rstrip(".")
     return sentence if len(sentence) <= 300 else sentence[:297] + "..."
-
-
-def _bare(model: ir.Model) -> onnx.ModelProto:
-    """Return the model for the checker: without large values, and with a shape for every input and output."""
-    copy = model.clone()
-    for graph in copy.graphs():
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:  # has no raw bytes
-                continue
-            if isinstance(tensor, ir.ExternalTensor) or tensor.nbytes > SMALL:
-                shape = (0, *tensor.shape.numpy()[1:])
-                value.const_value = ir.Tensor(np.empty(shape, tensor.dtype.numpy()), dtype=tensor.dtype)
-    proto = ir.to_proto(copy)
-    proto.ir_version = max(proto.ir_version, 8)  # before 4 each initialiser had to be an input
-    for info in (*proto.graph.input, *proto.graph.output):
-        if not info.HasField("type"):
-            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-        if info.type.HasField("tensor_type"):
-            info.type.tensor_type.shape.SetInParent()
-    return proto
 
 
 def _type_outputs(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> None:

@@ -32,8 +32,10 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     except UnicodeDecodeError as problem:  # of protobuf in Python; its C code hands such text out as bytes
         _, _, field = problem.reason.rpartition(" in field: ")
         raise _not_utf8(name, f"field {field}" if field != problem.reason else "model") from None
-    if place := next(_undecodable(proto, ""), ""):
-        raise _not_utf8(name, place)
+    for message, field, place in list(_undecodable(proto, "")):
+        if place:
+            raise _not_utf8(name, place)
+        setattr(message, field, getattr(message, field).decode("utf-8", "replace"))
     return proto
 
 
@@ -44,15 +46,20 @@ def _not_utf8(where: str, place: str) -> ModelError:
 
 
 _FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "metadata_props")
-"""Fields on whose text nothing depends; `readable_texts` mends them."""
+"""Fields on whose text nothing depends: it may be in any encoding."""
 
 
-def _undecodable(message: Any, place: str) -> Iterator[str]:
-    """Yield the places of text fields that are no UTF-8, which protobuf hands out as bytes."""
+def _undecodable(message: Any, place: str, is_free: bool = False) -> Iterator[tuple[Any, str, str]]:
+    """Yield text fields that are no UTF-8, which protobuf hands out as bytes: message, name and place.
+
+    The place is "" for a field of `_FREE_TEXT`, and in one.
+    """
     if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
         texts = [message.name, *(entry.key for entry in message.external_data)]
         if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):
-            yield f"{place}, tensor {_text(message.name)!r}".strip(", ")
+            yield message, "name", f"{place}, tensor {_text(message.name)!r}".strip(", ")
+        if isinstance(message.doc_string, bytes):
+            yield message, "doc_string", ""
         return
     match message:
         case onnx.NodeProto():
@@ -62,16 +69,15 @@ def _undecodable(message: Any, place: str) -> Iterator[str]:
         case onnx.FunctionProto():
             place = f"function {_text(message.name)!r}"
     for field, value in message.ListFields():
-        if field.name in _FREE_TEXT:
-            continue
+        free = is_free or field.name in _FREE_TEXT
         if field.type == FieldDescriptor.TYPE_STRING:
             if isinstance(value, bytes) or (
                 not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
             ):
-                yield f"{place}, field {field.name}".strip(", ")
+                yield message, field.name, "" if free else f"{place}, field {field.name}".strip(", ")
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
             for inner in [value] if hasattr(value, "ListFields") else value:
-                yield from _undecodable(inner, place)
+                yield from _undecodable(inner, place, free)
 
 
 def _text(name: str | bytes) -> str:

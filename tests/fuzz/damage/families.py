@@ -48,7 +48,8 @@ MODELS: Mapping[str, Sequence[Reading]] = {
     ),
     "joined.onnx": (
         Reading(
-            "split {} joined.yaml -o parts", ("parts", "parts/first.int8.onnx", "parts/second.int8.onnx")
+            "export joined.yaml --model {} --parts parts",
+            ("parts", "parts/first.int8.onnx", "parts/second.int8.onnx"),
         ),
     ),
 }

@@ -28,7 +28,6 @@ ALLOWED = {
     ("quantizer/model", "read_proto", "onnx.load_model"): "a file to its message",
     ("quantizer/model", "converted", "ir.from_proto"): "the message to a model, where errors are translated",
     ("quantizer/model", "_runtime_outputs", "ir.load"): "without constants that lack a kernel",
-    ("quantizer/model", "_bare", "ir.to_proto"): "for the checker, which gives nothing back",
     ("quantizer/model", "_serialized", "ir.to_proto"): "a model to the bytes of its file",
     ("quantizer/model", "written_bytes", "ir.to_proto"): "for its size, without large values",
     (

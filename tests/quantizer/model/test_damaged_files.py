@@ -129,11 +129,11 @@ def typed_data_too_short(proto: onnx.ModelProto) -> None:
         (in_input(elem_type=99), "input 'x': is of type 99"),
         (in_input(dim=1 << 40), "input 'x': has the dimensions [1099511627776], "),
         (in_input(dim=1 << 62), "no sample of it fits into memory"),
-        (one_name_by_two_nodes, "'r' in graph 'net' is made more than once, by node 'a' (MatMul)"),
-        (unknown_output, "output 'z' of graph 'net' is made by no node"),
-        (nameless_output, "output '' of graph 'net' is made by no node"),
-        (attribute_without_type, "node 'c' (Gemm): attribute 'alpha' has no type"),
-        (attribute_without_value, "node 'c' (Gemm): attribute 'alpha' has no value"),
+        (one_name_by_two_nodes, "not a valid ONNX model: Nodes in a graph must be topologically sorted"),
+        (unknown_output, "not a valid ONNX model: Graph output 'z' is not an output of any node"),
+        (nameless_output, "not a valid ONNX model: Field 'name' of 'value_info' is required"),
+        (attribute_without_type, "not a valid ONNX model: Field 'type' of 'attr' is required but missing"),
+        (attribute_without_value, "not a valid ONNX model: Mismatched attribute type in 'c : alpha'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused(tmp_path: Path, damage: Damage, sentence: str) -> None:

@@ -101,10 +101,6 @@ def unsorted_nodes(proto: onnx.ModelProto) -> None:
     proto.graph.node.extend(nodes)
 
 
-def initializer_twice(proto: onnx.ModelProto) -> None:
-    proto.graph.initializer.append(numpy_helper.from_array(np.ones((4, 5), np.float32), "w"))
-
-
 def sparse_initializer(proto: onnx.ModelProto) -> None:
     dense = numpy_helper.to_array(proto.graph.initializer[0])
     values = numpy_helper.from_array(dense[dense > 0], "w")
@@ -129,10 +125,6 @@ def function_of_a_standard_name(proto: onnx.ModelProto) -> None:
     proto.functions.append(helper.make_function("", "Relu", ["a"], ["b"], nodes, opsets))
 
 
-def empty_node(proto: onnx.ModelProto) -> None:
-    proto.graph.node.add()
-
-
 def opset_0(proto: onnx.ModelProto) -> None:
     proto.opset_import[0].version = 0
 
@@ -155,11 +147,6 @@ def two_constants(proto: onnx.ModelProto) -> None:
 
 def constant_and_initializer(proto: onnx.ModelProto) -> None:
     proto.graph.node.insert(0, constant("early", [1.0, 2.0, 3.0]))
-
-
-def constant_and_input(proto: onnx.ModelProto) -> None:
-    constant_and_initializer(proto)
-    proto.graph.input.append(helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [3]))
 
 
 def attribute_of_no_function(proto: onnx.ModelProto) -> None:
@@ -191,17 +178,14 @@ def test_a_mended_model_computes_the_same_bits(tmp_path: Path, oddity: Oddity) -
 @pytest.mark.parametrize(
     ("oddity", "sentence"),
     [
-        (elements_twice, "tensor 'k': has elements in raw_data and in float_data"),
+        (elements_twice, "tensor 'k': has elements in float_data, which belong in raw_data"),
         (sparse_initializer, "tensor 'w' is sparse; export it with dense weights"),
-        (sparse_constant, "attribute 'sparse_value' is sparse; export it with dense weights"),
-        (empty_node, "node '' (): has no operator"),
-        (two_constants, "is made more than once, by node 'early' (Constant), 'late' (Constant)"),
-        (constant_and_initializer, "'k' in graph 'net' is made more than once, by node 'early' (Constant)"),
-        (constant_and_input, "'k' in graph 'net' is made more than once, by node 'early' (Constant)"),
-        (initializer_twice, "'w' in graph 'net' is made more than once"),
+        (sparse_constant, "cannot be read as a graph: Sparse tensors are not supported"),
+        (two_constants, "cannot be read as a graph: Output 'k' is redeclared"),
+        (constant_and_initializer, "cannot be read as a graph: Output 'k' is redeclared"),
         (function_of_a_standard_name, "function 'Relu' has the name of a standard operator"),
         (attribute_of_no_function, "node 'c' (Gemm): attribute 'alpha' is that of a function"),
-        (opset_0, "there is no opset 0"),
+        (opset_0, "not a valid ONNX model: No Op registered for MatMul with domain_version of 0"),
     ],
 )  # fmt: skip
 def test_what_only_damaged_files_have_is_refused_with_the_place(
