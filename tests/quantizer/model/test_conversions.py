@@ -77,7 +77,7 @@ ALLOWED = {
         "_write_with_data",
         "ir.external_data.unload_from_model",
     ): "large weights to their file; it would close the maps of small ones, which are loaded before",
-    ("quantizer/plugins", "use", "ir.load"): "and out of it, in the worker",
+    ("quantizer/plugins", "shard_of_files", "ir.load"): "and out of it, in the worker",
 }
 
 
