@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from hypothesis import settings
 from qprof_onnx.profiles.base.improvement import STRICT
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.targets import target
 
 if threading.current_thread() is threading.main_thread():
@@ -72,3 +73,14 @@ def _no_measured_times() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", lambda name: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a profile of examples/digits; not to be changed."""
+    digits, path = (
+        Path(__file__).parent.parent / "examples" / "digits",
+        tmp_path_factory.mktemp("profile") / "p.yaml",
+    )
+    profile_model(digits / "model.onnx", digits / "calibration", path)
+    return path

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import numpy_helper, parser
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.records.store import load_profile
+
+from .running import qprof
 
 LINE = re.compile(r"'((?:[a-z]+): [^']+)'")
 """A line of a recipe, as messages quote it."""
@@ -62,7 +62,7 @@ def followed(*first_lines: str) -> tuple[list[str], str]:
         if lines:
             Path("r.yaml").write_text("\n".join(lines) + "\n")
             words = [*words[:7], "--preprocess", "r.yaml"]
-        result = CliRunner().invoke(main, words, prog_name="qprof")
+        result = qprof(*words)
         if result.exit_code == 0:
             return lines, result.output
         assert result.exit_code == 2, result.output

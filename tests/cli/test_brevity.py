@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.evaluate import LISTED_OUTPUTS
 from qprof_onnx.cli.console import NOTES, result_text, tell_findings, tell_unprinted_notes
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.compare import Difference
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
 from qprof_onnx.quantizer.evaluation.latency import Latency
 
 from ..quantizer.search.judged import evaluation
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, CALIBRATION, HELD_OUT = (str(DIGITS / name) for name in ("model.onnx", "calibration", "heldout"))
@@ -25,7 +25,7 @@ MOST = 12
 
 
 def run(*words: object) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="qprof")
+    result = qprof(*words)
     assert result.exit_code == 0, result.output
     return result
 
@@ -34,13 +34,6 @@ def lines_of(result: Result) -> list[str]:
     """Return what a person sees of a run: results and remarks, without the progress of slow machines."""
     lines = [*result.stdout.splitlines(), *result.stderr.splitlines()]
     return [line for line in lines if not line.startswith("trying:")]
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("brevity") / "profile.yaml"
-    run("dump-profile", MODEL, "--data", CALIBRATION, "-o", file)
-    return file
 
 
 @pytest.mark.slow

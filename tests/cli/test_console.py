@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from qprof_onnx.cli.console import plain_table
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import escaped
 from qprof_onnx.profiles.records.store import load_profile
+
+from .running import qprof
 
 DATA = Path(__file__).parents[1] / "data"
 QPROF = [sys.executable, "-c", "from qprof_onnx.cli.entry import run; run()"]
@@ -51,7 +51,7 @@ def test_names_reach_the_terminal_escaped(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
     assert name in load_profile(tmp_path / "p.yaml")
     for arguments in ([], ["\x1bx"]):
-        done = CliRunner().invoke(main, ["show", str(tmp_path / "p.yaml"), *arguments])
+        done = qprof("show", str(tmp_path / "p.yaml"), *arguments)
         assert "\x1b" not in done.output
         assert "\\x1b" in done.output
 

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from click.testing import Result
 from qprof_onnx.quantizer.plugins.instrument import instrument as pipeline
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ENDS = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "ended by SIGTERM\n")}
@@ -34,7 +35,7 @@ def doing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Doing:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may let us ignore it
         try:
             words = ["instrument", str(DIGITS / "model.onnx"), "-o", str(tmp_path / "out.onnx")]
-            return CliRunner().invoke(main, words, prog_name="qprof")
+            return qprof(*words)
         finally:
             signal.signal(signal.SIGINT, before)
 

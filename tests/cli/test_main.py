@@ -11,19 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import COMMANDS, main
+from click.testing import Result
+from qprof_onnx.cli.main import COMMANDS
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.plugins.instrument import instrument as pipeline
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 QPROF = [sys.executable, "-c", "from qprof_onnx.cli.main import main; main(prog_name='qprof')"]
 Failing = Callable[[BaseException], Result]
-
-
-def qprof(*arguments: str | Path, **options: str) -> Result:
-    """Run the command line inside this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof", env=options)
 
 
 @pytest.fixture

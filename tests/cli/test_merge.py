@@ -6,17 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+
+from .running import qprof
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 GLOW = ROOT / "tests" / "data" / "profile-glow.yaml"
-
-
-def qprof(*arguments: str | Path) -> Result:
-    """Run the command line inside this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 @pytest.fixture(scope="module")
@@ -45,42 +40,9 @@ def test_merged_shards_are_byte_for_byte_the_profile_of_all_the_data(
     assert out.read_bytes() == (shards / "all.yaml").read_bytes()
 
 
-def test_a_tree_of_merges_gives_the_same_bytes(shards: Path, tmp_path: Path) -> None:
-    qprof("merge", shards / "2.yaml", shards / "0.yaml", "-o", tmp_path / "part.yaml")
-    qprof("merge", shards / "1.yaml", tmp_path / "part.yaml", "-o", tmp_path / "merged.yaml")
-    assert (tmp_path / "merged.yaml").read_bytes() == (shards / "all.yaml").read_bytes()
-
-
-def test_data_that_is_counted_twice_ends_with_an_error_and_no_file(shards: Path, tmp_path: Path) -> None:
-    result = qprof(
-        "merge", shards / "0.yaml", shards / "1.yaml", shards / "0.yaml", "-o", tmp_path / "m.yaml"
-    )
-    assert result.exit_code == 2
-    assert "0.yaml: seems to hold the same 24 samples as " in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_data_that_is_counted_twice_on_request_is_warned_of(shards: Path, tmp_path: Path) -> None:
     twice = [shards / "0.yaml"] * 2
     result = qprof("merge", *twice, "-o", tmp_path / "m.yaml", "--allow-duplicates")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: ")
     assert "48 samples" in result.stdout
-
-
-def test_a_profile_of_glow_is_refused(shards: Path, tmp_path: Path) -> None:
-    result = qprof("merge", shards / "0.yaml", GLOW, "-o", tmp_path / "m.yaml")
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {GLOW}: comes from Glow x.y")
-
-
-def test_a_shard_is_never_overwritten(shards: Path) -> None:
-    before = (shards / "0.yaml").read_bytes()
-    result = qprof("merge", shards / "0.yaml", shards / "1.yaml", "-o", shards / "0.yaml")
-    assert result.exit_code == 2
-    assert "which this command reads; choose another name" in result.stderr
-    assert (shards / "0.yaml").read_bytes() == before
-
-
-def test_no_profile_is_wrong_usage(tmp_path: Path) -> None:
-    assert qprof("merge", "-o", tmp_path / "m.yaml").exit_code == 2

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, CALIBRATION = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -66,7 +66,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_a_message_says_where_what_and_what_to_do(words: tuple[object, ...]) -> None:
-    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="qprof")
+    result = qprof(*words)
     assert result.exit_code == 2, result.output
     error = result.stderr.splitlines()[-1]
     assert re.fullmatch(r"error: .+?: .+[;.] .+", error), error
@@ -75,6 +75,6 @@ def test_a_message_says_where_what_and_what_to_do(words: tuple[object, ...]) -> 
 
 def test_a_word_is_suggested_only_where_it_is_near() -> None:
     for command in (["quantzie"], ["quantize", "m.onnx", "--calibratr", "x"]):
-        assert "Did you mean " in CliRunner().invoke(main, command, prog_name="qprof").output
+        assert "Did you mean " in qprof(*command).output
     for command in (["inscribe"], ["quantize", "m.onnx", "--quantized", "x"]):
-        assert "Did you mean " not in CliRunner().invoke(main, command, prog_name="qprof").output
+        assert "Did you mean " not in qprof(*command).output

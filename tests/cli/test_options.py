@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 from qprof_onnx.profiles.runner.settings import RunSettings
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
@@ -91,5 +92,5 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
     shutil.copy(DIGITS / "model.onnx", "model.onnx")
     Path("labels.txt").write_text("0\n")
     Path("heldout").mkdir()
-    result = CliRunner().invoke(main, ["evaluate", *words])
+    result = qprof("evaluate", *words)
     assert (result.exit_code, result.stderr) == (2, f"error: {told}\n")

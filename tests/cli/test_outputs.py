@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+
+from .running import qprof
 
 SETTINGS = ["m.onnx", "--profile", "p.yaml", "--config", "c.yaml"]
 TUNE = ["tune", *SETTINGS, "--data", "cal", "--labels", "labels.txt", "--metric", "scores:score"]
@@ -42,10 +42,6 @@ CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
     ),
 ]
 ALL = [(command, option, path) for command, options, paths in CASES for option in options for path in paths]
-
-
-def qprof(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 @pytest.fixture

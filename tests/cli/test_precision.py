@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from qprof_onnx.cli.commands.quantize import _without
-from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.search.verdict import Fix
+
+from .running import qprof
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
 
@@ -17,7 +18,7 @@ MODEL = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
 def quantize(folder: Path, *words: str) -> Result:
     """Run qprof quantize on the digits, with the plan beside the model."""
     files = ["-o", str(folder / "q.onnx"), "--save-plan", str(folder / "plan.yaml")]
-    return CliRunner().invoke(main, ["quantize", str(MODEL), *files, *words], prog_name="qprof")
+    return qprof("quantize", str(MODEL), *files, *words)
 
 
 @pytest.mark.parametrize(

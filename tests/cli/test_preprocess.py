@@ -22,15 +22,12 @@ from qprof_onnx.quantizer.plugins.layers import compare_layers as layers
 from qprof_onnx.quantizer.plugins.tune import tune as tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
+from .running import qprof as run
 
 Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def ok(*arguments: str | Path) -> Result:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 
 
-def quantize(*arguments: str | Path) -> Result:
-    """Run the command inside this process."""
-    return CliRunner().invoke(main, ["quantize", str(MODEL), *map(str, arguments)], prog_name="qprof")
+quantize = partial(qprof, "quantize", MODEL)
 
 
 def operators(path: Path) -> list[str]:
@@ -50,39 +49,6 @@ def test_why_a_node_stays_float_is_told(profile: Path, tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert any(line.endswith(", 1 float") for line in lines if line.startswith("nodes "))
     assert "why float 1  kept float by request ('Gemm')" in lines
-
-
-def test_the_same_input_gives_the_same_bytes(profile: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        quantize(
-            "--profile", profile, "-o", tmp_path / f"{name}.onnx", "--save-plan", tmp_path / f"{name}.yaml"
-        )
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-    assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
-
-
-def test_a_saved_plan_gives_the_same_model_without_the_profile(profile: Path, tmp_path: Path) -> None:
-    plan, first, second = tmp_path / "plan.yaml", tmp_path / "1.onnx", tmp_path / "2.onnx"
-    quantize("--profile", profile, "-o", first, "--save-plan", plan, "--calibrator", "mse")
-    result = quantize("--plan", plan, "-o", second)
-    assert result.exit_code == 0, result.stderr
-    assert first.read_bytes() == second.read_bytes()
-
-
-def test_options_change_the_result(profile: Path, tmp_path: Path) -> None:
-    plain, tuned = tmp_path / "plain.onnx", tmp_path / "tuned.onnx"
-    quantize("--profile", profile, "-o", plain)
-    settings = [
-        "--schema",
-        "symmetric-uint8",
-        "--set",
-        "granularity=per-tensor",
-        "--keep-float",
-        "Sigmoid",
-    ]
-    result = quantize("--profile", profile, "-o", tuned, *settings)
-    assert result.exit_code == 0, result.stderr
-    assert plain.read_bytes() != tuned.read_bytes()
 
 
 def test_options_overrule_a_configuration_file(profile: Path, tmp_path: Path) -> None:
@@ -125,7 +91,7 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(
 
 
 def test_help_lists_the_names_that_the_library_knows() -> None:
-    text = CliRunner().invoke(main, ["quantize", "--help-all"], prog_name="qprof").output
+    text = qprof("quantize", "--help-all").output
     words = " ".join(text.split())
     assert "[asymmetric|symmetric|symmetric-uint8|symmetric-power2]" in words
     assert "minmax" in words
@@ -133,7 +99,7 @@ def test_help_lists_the_names_that_the_library_knows() -> None:
 
 
 def test_help_is_one_screen_and_names_the_help_with_all_options() -> None:
-    text = CliRunner().invoke(main, ["quantize", "--help"], prog_name="qprof").output
+    text = qprof("quantize", "--help").output
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
     assert 10 <= len(options) - 2 <= 15
     assert len(text.splitlines()) <= 42
@@ -165,26 +131,11 @@ def test_a_target_and_a_configuration_file_exclude_each_other(profile: Path, tmp
     assert "--target and --config: they exclude each other" in result.stderr
 
 
-@pytest.mark.parametrize("option", ["-o", "--save-plan"])
-def test_an_input_is_never_overwritten(profile: Path, tmp_path: Path, option: str) -> None:
-    before = profile.read_bytes()
-    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", option, profile)
-    assert result.exit_code == 2
-    assert "which this command reads; choose another name" in result.stderr
-    assert profile.read_bytes() == before
-
-
-def test_model_and_plan_cannot_be_written_to_one_file(profile: Path, tmp_path: Path) -> None:
-    same = tmp_path / "same"
-    assert quantize("--profile", profile, "-o", same, "--save-plan", same).exit_code == 2
-    assert not same.exists()
-
-
 def test_of_ranges_alone_the_quality_is_said_to_be_unknown(profile: Path, tmp_path: Path) -> None:
     """A calibration cache of TensorRT has a threshold for each tensor, and nothing else."""
     cache = tmp_path / "digits.cache"
     words = ["export", profile, "--model", MODEL, "--format", "tensorrt-cache", "-o", cache]
-    exported = CliRunner().invoke(main, [*map(str, words)], prog_name="qprof")
+    exported = qprof(*words)
     assert exported.exit_code == 0, exported.output
     result = quantize("--profile", cache, "-o", tmp_path / "q.onnx")
     assert result.exit_code == 0, result.output

@@ -13,23 +13,20 @@ import numpy as np
 import onnx
 import pytest
 import qprof_onnx as api
-from click.testing import CliRunner, Result
+from click.testing import Result
 from jsonschema import Draft202012Validator
 from onnx import numpy_helper, parser
 from qprof_onnx.cli.commands.quantize import summary_text
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
 FEW = DIGITS / "calibration"
 BROKEN = ("--calibrator", "percentile:90", "--set", "min_output_sqnr=0", "--set", "equalization=off")
 """Settings with which the model loses 15 dB."""
-
-
-def qprof(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="qprof")
 
 
 def quantize(*arguments: str | Path, data: Path = DATA) -> Result:
@@ -216,6 +213,8 @@ def test_the_file_is_the_model_that_the_verdict_is_on(
 def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
     result = qprof("quantize", MODEL, "--data", "random:8", "--no-latency", "-o", tmp_path / "q.onnx")
     assert lines(result, "verdict")[0].startswith("none: random data: no verdict (random:8)")
+    said = [line.split()[0] for line in result.stderr.splitlines() if "random values" in line]
+    assert said == ["warning:"]
     assert not lines(result, "try")
     gated = qprof("quantize", MODEL, "--data", "random:8", "--set", "min_sqnr=1", "-o", tmp_path / "g.onnx")
     assert gated.exit_code == 2

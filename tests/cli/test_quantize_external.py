@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.model import saving
+
+from .running import qprof
 
 INT4 = ["--as", "weight-only-4"]
 
@@ -37,7 +37,7 @@ def test_weights_are_those_of_the_given_folder_and_not_of_the_current_one(
     saved(tmp_path / "b", seed=1)
     for folder in ("a", "b"):
         monkeypatch.chdir(tmp_path / folder)
-        done = CliRunner().invoke(main, ["quantize", "../a/m.onnx", *INT4, "-o", "out.onnx"])
+        done = qprof("quantize", "../a/m.onnx", *INT4, "-o", "out.onnx")
         assert done.exit_code == 0, done.output
     assert (tmp_path / "a/out.onnx").read_bytes() == (tmp_path / "b/out.onnx").read_bytes()
 
@@ -53,7 +53,7 @@ def test_an_output_never_takes_the_name_of_the_float_weights(
     saved(tmp_path, name="float.onnx")  # its weights are in m.onnx.data
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     command, *options = arguments
-    done = CliRunner().invoke(main, [command, "float.onnx", *options, "-o", "m.onnx"])
+    done = qprof(command, "float.onnx", *options, "-o", "m.onnx")
     assert done.exit_code == 0, done.output
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert after.items() >= before.items()
@@ -80,7 +80,7 @@ def test_a_model_that_the_onnx_checker_refuses_may_have_its_weights_outside(
     onnx.save_model(proto, inside)
     onnx.save_model(proto, outside, save_as_external_data=True, location="w.data", size_threshold=0)
     for path in (inside, outside):
-        done = CliRunner().invoke(main, ["quantize", str(path), *options, "-o", f"{path}.int.onnx"])
+        done = qprof("quantize", str(path), *options, "-o", f"{path}.int.onnx")
         assert done.exit_code == 0, done.output
     made = [onnx.load_model(f"{path}.int.onnx").graph for path in (inside, outside)]
     assert made[0].node == made[1].node

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from click.testing import Result
 from qprof_onnx.quantizer.plan.store import load_plan
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
 
 
 def invoke(command: str, *arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [command, str(MODEL), *map(str, arguments)], prog_name="qprof")
+    return qprof(command, str(MODEL), *arguments)
 
 
 def test_codes_are_chosen_with_samples_and_the_plan_gives_the_same_model(

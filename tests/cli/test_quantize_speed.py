@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from jsonschema import Draft202012Validator
+from qprof_onnx.cli.schemas import schema_of
+
+from .running import qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
 
 
-def quantize(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["quantize", str(MODEL), *map(str, arguments)], prog_name="qprof")
+quantize = partial(qprof, "quantize", MODEL)
 
 
 def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path: Path) -> None:
@@ -33,6 +35,7 @@ def test_the_speed_on_samples_of_the_profile_has_a_gate_too(profile: Path, tmp_p
     result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert (result.exit_code, result.stderr) == (1, "")
     found = json.loads(result.stdout)
+    Draft202012Validator(schema_of("quantization")).validate(found)
     assert found["speed"]["after"]["speedup"] < 1000.0
     assert (found["speed"]["min_speedup"], found["passed"]) == (1000.0, False)
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.records.store import dumps, load_profile, loads
+
+from .running import qprof
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
 SAID = "is of random values"
-
-
-def qprof(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +36,6 @@ def test_the_profile_of_random_values_says_so(made: Path, profile: Path) -> None
     assert random.merged(load_profile(profile)).data.random
 
 
-def test_profiles_of_random_values_are_the_same_each_time(made: Path, tmp_path: Path) -> None:
-    assert qprof("dump-profile", MODEL, "--data", "random:4", "-o", tmp_path / "p.yaml").exit_code == 0
-    assert (tmp_path / "p.yaml").read_bytes() == (made / "p.yaml").read_bytes()
-
-
 def test_a_gate_on_random_values_is_refused(made: Path) -> None:
     pair = ("evaluate", MODEL, made / "q.onnx", "--data", "random:2", "--no-latency")
     assert qprof(*pair).exit_code == 0
@@ -66,13 +57,3 @@ def test_tuning_with_random_values_is_refused(made: Path, profile: Path, tmp_pat
         refused = qprof("tune", MODEL, "--profile", of, "--data", source, "-o", tmp_path / "t.onnx")
         assert refused.exit_code == 2
         assert "random values" in refused.output
-
-
-def test_that_data_are_random_is_said_before_and_in_the_verdict_and_no_more(tmp_path: Path) -> None:
-    found = qprof("quantize", MODEL, "--data", "random:16", "--no-latency", "-o", tmp_path / "q.onnx")
-    assert found.exit_code == 0, found.output
-    for printed, words, begins in (
-        (found.stderr, "random values", "warning:"),
-        (found.stdout, "random data", "verdict"),
-    ):
-        assert [line.split()[0] for line in printed.splitlines() if words in line] == [begins]

@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from click.testing import Result
 from qprof_onnx.quantizer.api import profiling
 from qprof_onnx.quantizer.plugins.tune import trial
+
+from .running import printed, qprof
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout" / "labels.txt"
@@ -57,10 +58,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def qprof(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="qprof")
-
-
 def is_refused(result: Result, sentence: str) -> None:
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr.splitlines()[-1]
@@ -78,17 +75,10 @@ def test_quantize_refuses_it_before_samples_are_profiled(
 
 
 @pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("made") / "p.yaml"
-    assert qprof("dump-profile", MODEL, "--data", DATA, "-o", file).exit_code == 0
-    return file
-
-
-@pytest.fixture(scope="module")
-def plan(profile: Path) -> Path:
-    files = [profile.with_name("q.onnx"), "--save-plan", profile.with_name("q.yaml")]
-    assert qprof("quantize", MODEL, "--profile", profile, "-o", *files).exit_code == 0
-    return profile.with_name("q.yaml")
+def plan(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("made") / "q.yaml"
+    printed("quantize", MODEL, "--profile", profile, "-o", made.with_suffix(".onnx"), "--save-plan", made)
+    return made
 
 
 @pytest.mark.parametrize(("option", "value", "sentence"), [*SETTINGS, *JUDGING, *HOLDOUT])

@@ -9,21 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from qprof_onnx.cli.console import document
-from qprof_onnx.cli.main import main
 from qprof_onnx.cli.schemas import DOCUMENTS, schema_of
 from qprof_onnx.profiles.base.strict_yaml import parse
+
+from .running import printed, qprof
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 PROFILE = ROOT / "tests" / "data" / "profile-small.yaml"
-
-
-def printed(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def check(found: object, name: str) -> None:
@@ -61,7 +55,7 @@ def test_without_a_name_the_names_are_listed() -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    result = CliRunner().invoke(main, ["schema", "cofnig"])
+    result = qprof("schema", "cofnig")
     assert result.exit_code == 2
     assert "Did you mean 'config'?" in result.stderr
 
@@ -134,16 +128,6 @@ def test_infinities_are_words_in_a_document() -> None:
 def test_what_is_no_record_is_no_document() -> None:
     with pytest.raises(TypeError, match="list is no record"):
         document("x", 1, [1])
-
-
-def test_what_check_speed_prints_keeps_to_the_schema(tmp_path: Path) -> None:
-    profile = tmp_path / "p.yaml"
-    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
-    files = ("--profile", profile, "-o", tmp_path / "q.onnx")
-    speed = ("--check-speed", "--data", DIGITS / "heldout", "--limit", "1")
-    found = json.loads(printed("quantize", DIGITS / "model.onnx", *files, *speed, "--json"))
-    assert found["passed"]
-    check(found, "quantization")
 
 
 RECIPES = [

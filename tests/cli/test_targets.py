@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets.packaged import target_names
 
-
-def printed(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+from .running import printed, qprof
 
 
 def test_every_rule_is_listed() -> None:
@@ -42,7 +36,7 @@ def test_the_reference_prints_as_a_table() -> None:
 
 
 def test_a_name_that_is_no_target_is_answered_with_the_nearest() -> None:
-    result = CliRunner().invoke(main, ["targets", "glo"])
+    result = qprof("targets", "glo")
     assert result.exit_code == 2
     assert "Did you mean 'glow'?" in result.output
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import helper, numpy_helper, parser
-from qprof_onnx.cli.main import main
+
+from ..cli.running import qprof
 
 MODELS = {
     "Identity": "(float[1, 3] x) => (float[1, 3] y) { y = Identity (x) }",
@@ -29,7 +29,7 @@ MODES = ("int8", "int8-dynamic", "weight-only-8", "weight-only-4", "mixed --max-
 
 def run(*words: str) -> str:
     """Run a command of qprof that ends without error; return all that it printed."""
-    result = CliRunner().invoke(main, words, prog_name="qprof")
+    result = qprof(*words)
     assert result.exit_code == 0, result.output
     assert "internal error" not in result.output
     return result.output
@@ -79,5 +79,5 @@ def test_a_model_with_nothing_to_quantize_passes_every_mode(folder: Path) -> Non
 
 def test_a_model_with_nothing_to_compare_is_compared_or_refused(folder: Path) -> None:
     run("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx")
-    result = CliRunner().invoke(main, ["compare-layers", "m.onnx", "q.onnx", "--data", "data"])
+    result = qprof("compare-layers", "m.onnx", "q.onnx", "--data", "data")
     assert result.exit_code in (0, 2), result.output

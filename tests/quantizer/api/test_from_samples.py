@@ -127,11 +127,6 @@ def test_what_judges_goes_with_samples() -> None:
         qprof.quantize(MODEL, mode="weight-only", labels=[1])
 
 
-@pytest.fixture(scope="module")
-def profile() -> qprof.Profile:
-    return qprof.profile(MODEL, DIGITS / "calibration")
-
-
 def test_a_profile_decides_the_ranges_and_all_samples_judge(profile: qprof.Profile) -> None:
     labels = DIGITS / "heldout" / "labels.txt"
     result = qprof.quantize(MODEL, profile, data=DIGITS / "heldout", labels=labels, latency=False)

@@ -11,11 +11,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import qprof_onnx as qprof
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.improvement import STRICT, improved
 from qprof_onnx.quantizer.planning import plan_model
 from qprof_onnx.quantizer.targets import cost_table, target
+
+from ...cli.running import qprof as invoked
 
 QUANTIZER = "qprof_onnx.quantizer"
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -188,11 +188,11 @@ def test_a_command_says_what_was_left_out(
     profile.save(tmp_path / "p.yaml")
     lenient("planning.plan_model.find_biases")
     words = ["quantize", str(path), "--profile", str(tmp_path / "p.yaml"), "-o", str(tmp_path / "q.onnx")]
-    done = CliRunner().invoke(main, words)
+    done = invoked(*words)
     assert done.exit_code == 0
     assert f"warning: {ADJUSTMENTS}: left out after an internal error" in done.stderr
     assert "Traceback" not in done.stderr
-    traced = CliRunner().invoke(main, ["--debug", *words])
+    traced = invoked("--debug", *words)
     assert traced.exit_code == 0
     assert "Traceback" in traced.stderr
 
@@ -204,7 +204,7 @@ def test_a_fault_in_reading_or_writing_ends_the_command(
     lenient("search.closed_loop.lower")  # whose model is taken where it was run
     lenient("api.from_profile.lower")
     words = ["quantize", str(path), "--profile", str(tmp_path / "p.yaml"), "-o", str(tmp_path / "q.onnx")]
-    done = CliRunner().invoke(main, words)
+    done = invoked(*words)
     assert done.exit_code == 70
     assert not (tmp_path / "q.onnx").exists()
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.prepare import prepare as preparing
+
+from ...cli.running import qprof
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, CALIBRATION, HELD_OUT = (str(DIGITS / name) for name in ("model.onnx", "calibration", "heldout"))
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(arguments: str) -> None:
-    ended = CliRunner().invoke(main, arguments.split())
+    ended = qprof(*arguments.split())
     assert ended.exit_code == 0, ended.output
 
 

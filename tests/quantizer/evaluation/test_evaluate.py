@@ -1,5 +1,4 @@
 import math
-import re
 
 import numpy as np
 import onnx
@@ -26,12 +25,6 @@ agraph (float[N, 3] x) => (float[N, 3] y)
   m = MatMul (x, eye)
   y = Add (m, c)
 }}"""
-
-ROUNDED = """<ir_version: 8, opset_import: ["": 13]>
-agraph (float[N, 2] x) => (float[N, 2] y) <float s = {2.5}, uint8 z = {0}> {
-  q = QuantizeLinear (x, s, z)
-  y = DequantizeLinear (q, s, z)
-}"""
 
 SAME = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity (x) }"""
@@ -319,20 +312,6 @@ def test_outputs_of_another_kind_are_refused(write, samples) -> None:
         ModelError, match=r"output 'y' is a tensor\(int64\), in .*a\.onnx it is a tensor\(float\)"
     ):
         evaluate(a, b, samples([[1.0, 2.0]]))
-
-
-@pytest.mark.parametrize(
-    ("gate", "text"),
-    [
-        (Gate(max_drop=1.0), "max_drop: nothing is scored; give labels"),
-        (Gate(min_speedup=1.0), "min_speedup: latency is not measured"),
-        (Gate(min_sqnr=math.nan), "min_sqnr: nan is not finite"),
-    ],
-)
-def test_a_gate_on_what_is_not_measured_is_refused(write, samples, gate, text) -> None:
-    a = write("a.onnx", SAME)
-    with pytest.raises(ConfigError, match=re.escape(text)):
-        evaluate(a, a, samples([[1.0, 2.0]]), gate=gate, measuring=NO_LATENCY)
 
 
 def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:

@@ -13,7 +13,6 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from ..networks import WIDE, Network, network
 
 TO_CONV = "a = Conv (x, v) b = Conv (x, w) c = Concat <axis = 1> (a, b) y = Conv (c, u)"
-BEHIND_RELU = "a = Conv (x, v) b = Conv (x, w) c = Concat <axis = 1> (a, b) r = Relu (c) y = Conv (r, u)"
 CONVOLUTIONS = {"v": WIDE, "w": WIDE, "u": (8, 16, 3, 3)}
 JOINED = "a = MatMul (x, v) b = MatMul (x, w) c = Concat <axis = {axis}> (a, b) y = MatMul (c, u)"
 

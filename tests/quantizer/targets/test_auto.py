@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.targets import loading, machine
 from qprof_onnx.quantizer.targets.loading import default_target, load_recipe
 from qprof_onnx.quantizer.targets.machine import Processor
+
+from ...cli.running import qprof as invoked
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
 VNNI = Processor("x86_64", "", ("avx2", "avx512f", "avx512_vnni"))
@@ -65,7 +65,7 @@ def test_no_processor_of_x86_is_told_anything_about_itself(
     on(monkeypatch, here)
     out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
     options = ["--as", "int8-dynamic", "-o", str(out), "--save-plan", str(plan)]
-    result = CliRunner().invoke(main, ["quantize", str(DIGITS), *options])
+    result = invoked("quantize", str(DIGITS), *options)
     assert result.exit_code == 0, result.output
     assert not any(word in result.output for word in ("this processor", "VNNI", "avx"))
     assert load_plan(plan).config.target == "onnxruntime-x86"

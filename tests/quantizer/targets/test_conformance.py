@@ -25,13 +25,6 @@ from qprof_onnx.quantizer.targets.target import Target
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
 
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("conformity") / "p.yaml"
-    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(limit=50))
-    return path
-
-
 def written(profile: Path, target: str, **overrides: object) -> tuple[Path, QuantizeResult]:
     path = profile.with_name(f"{target}.onnx")
     return path, quantize_model(DIGITS / "model.onnx", profile, path, recipe=load_recipe(target, overrides))

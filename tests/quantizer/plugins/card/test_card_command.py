@@ -11,20 +11,17 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from qprof_onnx import card
-from qprof_onnx.cli.main import main
 from qprof_onnx.cli.schemas import schema_of
+
+from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
 LABELS = DATA / "labels.txt"
 JUDGED = ("--data", DATA, "--labels", LABELS)
 MEASURED = ("--model", MODEL, *JUDGED, "--no-latency")
-
-
-def qprof(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

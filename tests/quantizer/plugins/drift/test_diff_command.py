@@ -12,20 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 
+from ....cli.running import qprof
+
 ROOT = Path(__file__).parents[4]
 DIGITS = ROOT / "examples" / "digits"
 NIGHTLY = ROOT / "examples" / "ci" / "nightly.sh"
-
-
-def qprof(*arguments: str | Path) -> Result:
-    """Run the command line inside this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +116,6 @@ def test_a_profile_of_another_model_than_the_one_given_is_refused(nights: Path, 
     result = qprof("diff", tmp_path / "p.yaml", tmp_path / "p.yaml", "--model", DIGITS / "model.onnx")
     assert result.exit_code == 2
     assert str(tmp_path / "p.yaml") in result.stderr
-
-
-def test_a_calibrator_that_clips_adds_the_baseline(nights: Path) -> None:
-    pair = (nights / "old.yaml", nights / "same.yaml")
-    output = qprof("diff", *pair, "--calibrator", "percentile:99").stdout
-    assert "calibrator percentile:99" in output
 
 
 def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import qprof_onnx as qprof
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.records.histogram import UNKNOWN_BINS
 from qprof_onnx.quantizer.plan.documents import load_profile
 from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
+
+from ....cli.running import qprof as run
 
 ROOT = Path(__file__).parents[4]
 DIGITS = ROOT / "examples" / "digits"
@@ -20,10 +20,6 @@ MODEL = DIGITS / "model.onnx"
 DATA = Path(__file__).parent / "ranges" / "data"
 MINMAX = DATA / "digits-minmax.json"
 WRITTEN = [entry.name for entry in FORMATS.values() if entry.holds == "ranges" and entry.is_read]
-
-
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], prog_name="qprof")
 
 
 @pytest.fixture(scope="module")

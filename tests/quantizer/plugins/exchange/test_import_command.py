@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from ....cli.running import qprof
 
 DATA = Path(__file__).parent / "quantized_models" / "data"
-
-
-def qprof(*arguments: str | Path) -> Result:
-    """Run the command line inside this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 def test_a_model_of_another_tool_is_lowered_again(tmp_path: Path) -> None:

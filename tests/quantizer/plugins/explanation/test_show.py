@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def explain(folder: Path, *arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, ["show", str(folder / "plan.yaml"), *arguments])
+    result = qprof("show", str(folder / "plan.yaml"), *arguments)
     assert result.exit_code == code, result.output
     return result.output
 
@@ -95,7 +95,7 @@ def test_a_node_that_stays_float_is_explained_by_its_reason(folder: Path) -> Non
     write_quantized(
         DIGITS / "model.onnx", folder / "p.yaml", folder / "f.onnx", save_plan=plan, recipe=recipe
     )
-    result = CliRunner().invoke(main, ["show", str(plan), "block.conv1"])
+    result = qprof("show", str(plan), "block.conv1")
     assert result.stdout.startswith("block.conv1: stays float\nwhy        kept float by request")
     assert "--model adds its operator" in result.stdout
 
@@ -120,6 +120,6 @@ def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) ->
 
 
 def test_a_model_in_the_place_of_the_plan_is_said_to_be_one(folder: Path) -> None:
-    result = CliRunner().invoke(main, ["show", str(folder / "q.onnx"), "block.pool"])
+    result = qprof("show", str(folder / "q.onnx"), "block.pool")
     assert result.exit_code == 2
     assert "q.onnx: is a model, not a profile or a plan; give" in result.output

@@ -11,22 +11,14 @@ import onnx_ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
-from qprof_onnx import evaluate, profile, quantize
+from qprof_onnx import evaluate, quantize
+from qprof_onnx import profile as profile_samples
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
-from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import dumps, loads
 
-from ....cli.conftest import DIGITS
-
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
-
-
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("borders") / "p.yaml"
-    profile_model(MODEL, DIGITS / "calibration", path)
-    return path
 
 
 def metadata(model: onnx.ModelProto) -> dict[str, str]:
@@ -68,11 +60,11 @@ def run(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[np.ndarray
 @pytest.mark.parametrize("form", ["qdq", "qoperator", "integer"])
 @pytest.mark.parametrize("io", ["uint8", "int8"])
 def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
-    profiled: Path, tmp_path: Path, io: str, form: str
+    profile: Path, tmp_path: Path, io: str, form: str
 ) -> None:
     settings = {"form": form, "cost_model": "off"}
-    quantize(MODEL, profiled, output=tmp_path / "f.onnx", **settings)
-    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io=io, **settings)
+    quantize(MODEL, profile, output=tmp_path / "f.onnx", **settings)
+    quantize(MODEL, profile, output=tmp_path / "i.onnx", io=io, **settings)
     floats, integers = onnx.load(tmp_path / "f.onnx"), onnx.load(tmp_path / "i.onnx")
     borders = borders_in(metadata(integers))
     assert set(borders) == {"image", "logits"}
@@ -91,16 +83,16 @@ def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
 
 
 def test_no_conversion_is_left_where_the_integers_inside_are_those_outside(
-    profiled: Path, tmp_path: Path
+    profile: Path, tmp_path: Path
 ) -> None:
-    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io="uint8")
+    quantize(MODEL, profile, output=tmp_path / "i.onnx", io="uint8")
     graph = onnx.load(tmp_path / "i.onnx").graph
     readers = [node.op_type for node in graph.node if "image" in node.input]
     assert readers == ["DequantizeLinear"]
 
 
-def test_such_a_model_is_judged_on_the_samples_of_the_float_one(profiled: Path, tmp_path: Path) -> None:
-    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io="int8")
+def test_such_a_model_is_judged_on_the_samples_of_the_float_one(profile: Path, tmp_path: Path) -> None:
+    quantize(MODEL, profile, output=tmp_path / "i.onnx", io="int8")
     found = evaluate(MODEL, tmp_path / "i.onnx", DATA, labels=DATA / "labels.txt", latency=False)
     assert found.score is not None
     assert found.provenance is not None
@@ -115,31 +107,31 @@ def test_quantize_with_samples_judges_it_too(tmp_path: Path) -> None:
     assert found.judged is not None
 
 
-def test_a_plan_keeps_its_borders_and_its_digest_says_so(profiled: Path) -> None:
-    plan = quantize(MODEL, profiled, io="uint8").plan
+def test_a_plan_keeps_its_borders_and_its_digest_says_so(profile: Path) -> None:
+    plan = quantize(MODEL, profile, io="uint8").plan
     assert loads(dumps(plan)).borders == plan.borders
-    without = quantize(MODEL, profiled).plan
+    without = quantize(MODEL, profile).plan
     assert "borders:" not in dumps(without)
     assert without.borders == {}
 
 
-def test_a_plan_with_a_border_that_the_model_has_not_is_refused(profiled: Path, tmp_path: Path) -> None:
-    text = dumps(quantize(MODEL, profiled, io="uint8").plan)
+def test_a_plan_with_a_border_that_the_model_has_not_is_refused(profile: Path, tmp_path: Path) -> None:
+    text = dumps(quantize(MODEL, profile, io="uint8").plan)
     head, mark, tail = text.partition("borders:\n")
     (tmp_path / "plan.yaml").write_text(head + mark + tail.replace("  logits:", "  nothing:"))
     with pytest.raises(PlanError, match="border 'nothing'"):
         quantize(MODEL, plan=tmp_path / "plan.yaml")
 
 
-def test_a_form_without_conversions_says_so(profiled: Path) -> None:
+def test_a_form_without_conversions_says_so(profile: Path) -> None:
     with pytest.raises(ConfigError, match="io uint8: onnxruntime-x86 has none in form primitives"):
-        quantize(MODEL, profiled, io="uint8", form="primitives")
+        quantize(MODEL, profile, io="uint8", form="primitives")
 
 
-def test_weights_alone_need_a_profile_of_the_border(profiled: Path, tmp_path: Path) -> None:
+def test_weights_alone_need_a_profile_of_the_border(profile: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no profile has 'image'"):
         quantize(MODEL, mode="weight-only", io="uint8")
-    quantize(MODEL, profiled, mode="weight-only", io="uint8", output=tmp_path / "i.onnx")
+    quantize(MODEL, profile, mode="weight-only", io="uint8", output=tmp_path / "i.onnx")
     found = evaluate(MODEL, tmp_path / "i.onnx", DATA, latency=False)
     assert (found.worst_sqnr or 0.0) > 30.0
 
@@ -149,7 +141,9 @@ def test_an_output_that_is_the_input_of_a_node_too_keeps_both(tmp_path: Path) ->
       y = Relu (x) z = Neg (y) }"""
     model = onnx.parser.parse_model(text)
     values = np.random.default_rng(0).normal(size=(16, 4, 8)).astype(np.float32)
-    made = quantize(model, profile(model, [{"x": v} for v in values]), io="int8", output=tmp_path / "i.onnx")
+    made = quantize(
+        model, profile_samples(model, [{"x": v} for v in values]), io="int8", output=tmp_path / "i.onnx"
+    )
     assert set(made.plan.borders) == {"x", "y", "z"}
     found = evaluate(model, tmp_path / "i.onnx", [{"x": v} for v in values], latency=False)
     assert (found.worst_sqnr or 0.0) > 30.0
@@ -189,7 +183,7 @@ def test_integers_at_the_border_of_what_stays_float_are_right_in_every_opset(
         model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.float32), name))
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([12, 32]), "s"))
     feeds = [{"x": rng.normal(0.3, 1.0, given).astype(np.float32)} for _ in range(8)]
-    profiled = profile(model, feeds)
+    profiled = profile_samples(model, feeds)
     for io, mode in product(("int8", "uint8"), ("static", "dynamic")):
         written = onnx_ir.to_proto(quantize(model, profiled, io=io, mode=mode).model)
         borders = borders_in(metadata(written))

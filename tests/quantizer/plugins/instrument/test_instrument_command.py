@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+
+from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 
 
-def instrument(*arguments: str | Path) -> Result:
-    """Run the command inside this process."""
-    return CliRunner().invoke(main, ["instrument", *map(str, arguments)], prog_name="qprof")
+instrument = partial(qprof, "instrument")
 
 
 def test_the_written_model_is_valid_and_runs_in_plain_onnxruntime(tmp_path: Path) -> None:

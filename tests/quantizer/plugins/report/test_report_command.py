@@ -7,17 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+
+from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 FILES = ["junit.xml", "report.html", "report.json", "report.md"]
-
-
-def qprof(*arguments: str | Path) -> Result:
-    """Run the command line inside this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
 
 
 def names(folder: Path) -> list[str]:

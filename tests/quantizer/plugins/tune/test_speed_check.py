@@ -10,7 +10,6 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.records.check_samples import CheckSample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
-from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.costs import float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Latency
@@ -33,13 +32,6 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", str(DIGITS / "calibration")
 COSTS = Path(__file__).parents[4] / "configs" / "costs" / "onnxruntime-x86.1.json"
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("profile") / "p.yaml"
-    profile_model(MODEL, DATA, path)
-    return path
 
 
 @pytest.fixture(scope="module")

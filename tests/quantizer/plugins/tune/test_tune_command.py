@@ -1,26 +1,16 @@
 import json
 from pathlib import Path
 
-import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
+from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 LABELS = ["--labels", str(DIGITS / "heldout" / "labels.txt")]
 
 
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("tune") / "profile.yaml"
-    options = ["--data", str(DIGITS / "calibration"), "-o", str(path)]
-    assert CliRunner().invoke(main, ["dump-profile", str(DIGITS / "model.onnx"), *options]).exit_code == 0
-    return path
-
-
 def run(profile: Path, *options: str):
     data = ["--data", str(DIGITS / "heldout"), "--objective", "size"]
     command = ["tune", str(DIGITS / "model.onnx"), "--profile", str(profile), *data, *options]
-    return CliRunner().invoke(main, command)
+    return qprof(*command)
 
 
 def test_each_trial_is_printed_and_the_held_out_score_at_the_end(profile, tmp_path) -> None:
@@ -69,7 +59,7 @@ def test_labels_that_cannot_be_right_are_refused_by_name_and_line(profile, tmp_p
 
 
 def test_help_says_what_exit_code_zero_means() -> None:
-    text = CliRunner().invoke(main, ["tune", "--help"]).stdout
+    text = qprof("tune", "--help").stdout
     assert "Exit code 0: the target is met as measured" in text
 
 
@@ -78,7 +68,7 @@ def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_
 ) -> None:
     model, data = str(DIGITS / "model.onnx"), ["--data", str(DIGITS / "heldout")]
     out = ["-o", str(tmp_path / "o.onnx"), "--objective", "size"]
-    found = CliRunner().invoke(main, ["tune", model, *data, *LABELS, *out, "--verbose"])
+    found = qprof("tune", model, *data, *LABELS, *out, "--verbose")
     assert found.exit_code == 0, found.output
     assert "hold-out   100.00 float" in found.stdout
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -88,5 +78,5 @@ def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_
         "o.profile.samples.npz",
     }
     quantized = ["-o", str(tmp_path / "q.onnx"), "--no-latency"]
-    again = CliRunner().invoke(main, ["quantize", model, *data, *quantized, "--verbose"])
+    again = qprof("quantize", model, *data, *quantized, "--verbose")
     assert "o.profile.yaml: used again, model and data are the same" in again.stderr
