@@ -198,16 +198,6 @@ def test_twins_agree_on_any_bit_patterns(name: str, dtype: str, data: st.DataObj
         check_twins(name, [bits.view(dtype_of(dtype))], axis)
 
 
-@settings(deadline=None, max_examples=100)
-@each
-@given(st.data())
-def test_twins_agree_on_ordinary_values(name: str, data: st.DataObject) -> None:
-    shape = data.draw(st.sampled_from([(1, 5, 37), (2, 17, 20), (30, 21), (2, 16, 3)]))
-    arrays = data.draw(st.lists(hnp.arrays(np.float32, shape, elements=FLOATS), min_size=1, max_size=3))
-    check_twins(name, arrays, 1)
-    check_twins(name, arrays, -1)
-
-
 @pytest.mark.parametrize("dtype", BITS)
 @pytest.mark.parametrize(
     ("shape", "axis", "block"),
@@ -233,12 +223,12 @@ def test_twins_agree_in_every_layout(
     check_twins(name, arrays, axis, block)
 
 
-@pytest.mark.parametrize("exponent", range(-149, 128, 3))
 @each
-def test_twins_agree_on_every_size_of_float32(name: str, exponent: int) -> None:
-    array = np.ldexp(np.linspace(-1.999, 1.999, 48), exponent).astype(np.float32).reshape(3, 16)
-    check_twins(name, [array, array / 3, np.clip(array, -1e38, 1e38) * 2], 1)
-    check_twins(name, [array], 0)
+def test_twins_agree_on_every_size_of_float32(name: str) -> None:
+    for exponent in range(-149, 128, 3):
+        array = np.ldexp(np.linspace(-1.999, 1.999, 48), exponent).astype(np.float32).reshape(3, 16)
+        check_twins(name, [array, array / 3, np.clip(array, -1e38, 1e38) * 2], 1)
+        check_twins(name, [array], 0)
 
 
 def wrong_calls() -> dict[str, Callable[[Any], object]]:

@@ -1,7 +1,6 @@
 """Profiles on disk: exact round trips, and one sentence for each way of being malformed."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,81 +122,53 @@ def test_a_file_holds_channels() -> None:
     assert tensor.channels.power.tolist() == pytest.approx([0.13, 29.0, 0.0], abs=0.25 * 2.0**-15)
 
 
-def changed(pattern: str, replacement: str) -> Callable[[], str]:
-    """Return a function that gives the small profile with the first match of a pattern replaced."""
-
-    def change() -> str:
-        text, times = re.subn(pattern, replacement, TEXT, count=1)
-        assert times == 1
-        return text
-
-    return change
-
-
 MALFORMED = {
-    "unknown key": (changed("    zeros: ", "    zeroes: "), "tensor 'x': unknown key 'zeroes'.*mean 'zeros'"),
-    "unknown origin": (
-        changed("origin: qprof", "origin: TF Lite"),
-        "origin 'TF Lite' is not the name of a format",
-    ),
-    "unknown dtype": (
-        changed("dtype: float", "dtype: flaot16"),
-        "dtype 'flaot16' is not one of.*mean 'float16'",
-    ),
+    "unknown key": ("    zeros: ", "    zeroes: ", "tensor 'x': unknown key 'zeroes'.*mean 'zeros'"),
+    "unknown origin": ("origin: qprof", "origin: TF Lite", "origin 'TF Lite' is not the name of a format"),
+    "unknown dtype": ("dtype: float", "dtype: flaot16", "dtype 'flaot16' is not one of.*mean 'float16'"),
     "negative dimension": (
-        changed(r"\[null, 4\]", "[-1, 4]"),
+        r"\[null, 4\]",
+        "[-1, 4]",
         "tensor 'x': shape must be a whole number from 0 on, not -1",
     ),
-    "infinite maximum": (changed("maximum: 2.0", "maximum: .inf"), "tensor 'x': maximum must be finite"),
+    "infinite maximum": ("maximum: 2.0", "maximum: .inf", "tensor 'x': maximum must be finite"),
     "count of wrong type": (
-        changed("count: 4", "count: 4.5"),
+        "count: 4",
+        "count: 4.5",
         "tensor 'x': count must be a whole number from 0 on, not 4.5",
     ),
-    "minimum above maximum": (
-        changed("minimum: -1.5", "minimum: 3.0"),
-        "minimum 3.0 is greater than maximum 2.0",
-    ),
-    "more zeros than elements": (changed("zeros: 1", "zeros: 5"), "tensor 'x': 5 zeros in 4 elements"),
-    "wrong sum": (
-        changed("count: 4", "count: 5"),
-        "tensor 'x': the histogram's counts add up to 4, not to count 5",
-    ),
-    "outside the minimum": (
-        changed("minimum: -1.5", "minimum: -1.25"),
-        "outside minimum .. maximum: -1.25 must",
-    ),
-    "outside the maximum": (
-        changed("maximum: 2.0", "maximum: 1e300"),
-        "outside minimum .. maximum: .*1e.300 in",
-    ),
-    "negative count": (
-        changed('counts: "1 ', 'counts: "-1 '),
-        "tensor 'x': the histogram has negative counts",
-    ),
+    "minimum above maximum": ("minimum: -1.5", "minimum: 3.0", "minimum 3.0 is greater than maximum 2.0"),
+    "more zeros than elements": ("zeros: 1", "zeros: 5", "tensor 'x': 5 zeros in 4 elements"),
+    "wrong sum": ("count: 4", "count: 5", "tensor 'x': the histogram's counts add up to 4, not to count 5"),
+    "outside the minimum": ("minimum: -1.5", "minimum: -1.25", "outside minimum .. maximum: -1.25 must"),
+    "outside the maximum": ("maximum: 2.0", "maximum: 1e300", "outside minimum .. maximum: .*1e.300 in"),
+    "negative count": ('counts: "1 ', 'counts: "-1 ', "tensor 'x': the histogram has negative counts"),
     "fractional count": (
-        changed('counts: "1 ', 'counts: "1.5 '),
+        'counts: "1 ',
+        'counts: "1.5 ',
         "tensor 'x': histogram: counts: '1.5' is not a whole number",
     ),
     "count beyond 63 bits": (
-        changed('counts: "1 ', 'counts: "9999999999999999999 '),
+        'counts: "1 ',
+        'counts: "9999999999999999999 ',
         "histogram: counts: a number is not below 2..63",
     ),
-    "too many bins": (
-        changed('counts: "1 ', f'counts: "{"1 " * BINS}'),
-        "tensor 'x': histogram has more than 2000",
-    ),
+    "too many bins": ('counts: "1 ', f'counts: "{"1 " * BINS}', "tensor 'x': histogram has more than 2000"),
     "too long a run": (
-        changed(r"0\*\d+", "0*999999999"),
+        r"0\*\d+",
+        "0*999999999",
         "tensor 'x': histogram: counts has more than 4194304 numbers",
     ),
-    "empty last bin": (changed(' 1"}', ' 1 0"}'), "the first or the last bin of the histogram is empty"),
-    "unknown histogram": (changed("exponent: ", "exp: "), "tensor 'x': histogram: unknown key 'exp'"),
+    "empty last bin": (' 1"}', ' 1 0"}', "the first or the last bin of the histogram is empty"),
+    "unknown histogram": ("exponent: ", "exp: ", "tensor 'x': histogram: unknown key 'exp'"),
     "huge exponent": (
-        changed("exponent: .*?,", "exponent: 100000,"),
+        "exponent: .*?,",
+        "exponent: 100000,",
         "exponent must be a whole number from -200 to 1024, not 100000",
     ),
     "digest": (
-        changed('digest: ".*"|digest: .*', "digest: xyz"),
+        'digest: ".*"|digest: .*',
+        "digest: xyz",
         "data: digest must be 32 hexadecimal digits, not 'xyz'",
     ),
 }
@@ -205,9 +176,11 @@ MALFORMED = {
 
 @pytest.mark.parametrize("way", MALFORMED)
 def test_each_way_of_being_malformed_has_its_sentence(way: str, tmp_path: Path) -> None:
-    make, sentence = MALFORMED[way]
+    pattern, replacement, sentence = MALFORMED[way]
     path = tmp_path / "broken.yaml"
-    path.write_text(make())
+    text, times = re.subn(pattern, replacement, TEXT, count=1)
+    assert times == 1
+    path.write_text(text)
     with pytest.raises(ProfileError, match=sentence) as caught:
         load_profile(path)
     assert re.match(r"broken\.yaml: .*; .+", str(caught.value)), "file, what, and what to do"

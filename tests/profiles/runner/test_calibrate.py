@@ -260,13 +260,6 @@ def test_an_unknown_tensor_is_refused() -> None:
 # ---------------------------------------------------------------------------- threads
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_do_not_change_a_byte(threads: int) -> None:
-    assert dumps(calibrate(conv_net(), images(), ID, RunSettings(channels="off", threads=threads))) == dumps(
-        whole()
-    )
-
-
 def test_the_first_sample_in_order_that_fails_is_named() -> None:
     wrong = np.ones((1, 5), np.float32)
     samples = [sample(x=np.ones((50_000, 4), np.float32))]
@@ -277,19 +270,6 @@ def test_the_first_sample_in_order_that_fails_is_named() -> None:
 
 
 # ---------------------------------------------------------------------------------- order, shards, batching
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.permutations(range(6)), st.integers(1, 5))
-def test_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
-    samples = [images()[i] for i in order]
-    parts = calibrate(conv_net(), samples[:cut], ID).merged(calibrate(conv_net(), samples[cut:], ID))
-    assert parts == whole()
-
-
-@cache
-def whole() -> Profile:
-    return calibrate(conv_net(), images(), ID)
 
 
 SUMS = """<ir_version: 8, opset_import: ["": 13]>
@@ -329,33 +309,6 @@ def test_a_row_with_nan_is_named() -> None:
     ).non_finite.first
     assert first is not None
     assert first.sample == "a.npz[1]"
-
-
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
-
-
-@settings(deadline=None, max_examples=8)
-@given(st.lists(st.integers(1, 63), max_size=12), st.randoms())
-def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
-    by_element: Change, cuts: list[int], random: Any
-) -> None:
-    rows, model = digits()
-    samples = [Sample(s.name, {"image": s.arrays["x"]}) for s in split(rows, cuts)]
-    random.shuffle(samples)
-    assert dumps(by_element(calibrate(model, samples, ID))) == dumps(by_element(one_by_one()))
-
-
-@cache
-def digits() -> tuple[np.ndarray, ir.Model]:
-    model = ir.load(DIGITS / "model.onnx")
-    feeds = [s.arrays["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
-    return np.concatenate(feeds), model
-
-
-@cache
-def one_by_one() -> Profile:
-    rows, model = digits()
-    return calibrate(model, [Sample("", {"image": row[None]}) for row in rows], ID)
 
 
 NUMBERS = st.lists(st.floats(width=32) | st.just(0.0), max_size=12).map(lambda v: np.array(v, np.float32))
@@ -479,11 +432,6 @@ def test_large_models_are_not_written_down_optimised(monkeypatch: pytest.MonkeyP
     assert files == [set()]
 
 
-def test_weights_in_external_files_are_found(tmp_path: Path) -> None:
-    ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
-    assert calibrate(ir.load(tmp_path / "net.onnx"), images(2), ID) == calibrate(conv_net(), images(2), ID)
-
-
 def test_lost_weights_are_refused(tmp_path: Path) -> None:
     ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
     model = ir.load(tmp_path / "net.onnx")
@@ -525,16 +473,6 @@ def test_a_sample_that_the_model_fails_on_is_named() -> None:
 
 def test_a_hand_made_sample_without_an_input_is_named() -> None:
     assert "sample a.npz" in refusal(DataError, conv_net(), [sample(y=np.ones(3, np.float32))])
-
-
-def test_a_model_that_onnxruntime_cannot_load_is_refused() -> None:
-    model = model_of(
-        """<ir_version: 8, opset_import: ["": 13, "acme": 1]>
-        odd (float[N] x) => (float[N] y) { [strange] y = acme.Frobnicate(x) }"""
-    )
-    text = refusal(ModelError, model, [sample(x=np.ones(2, np.float32))])
-    assert text.startswith("model 'odd': onnxruntime has no operator acme:Frobnicate; ")
-    assert "Frobnicate" in text
 
 
 def test_a_limit_takes_the_first_samples() -> None:

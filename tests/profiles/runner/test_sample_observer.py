@@ -13,9 +13,8 @@ from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import sample_pass as observer_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.sample_pass import SamplePass, Statistics, map_in_threads, profiling_model
+from qprof_onnx.profiles.runner.sample_pass import Statistics
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime.session import session_for
 from qprof_onnx.profiles.samples.values import Sample
 
 ID = ModelId("structure", "weights", 13)
@@ -104,36 +103,6 @@ def test_inputs_need_not_be_aligned() -> None:
     settings = RunSettings(channels=AXES)
     found = [calibrate(model(), [Sample("0", {"x": array})], ID, settings) for array in (x, odd)]
     assert dumps(found[0]) == dumps(found[1])
-
-
-def test_a_fixed_batch_of_1_is_fed_row_by_row() -> None:
-    net = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
-        net (float[1, 3] x) => (float[1, 3] y) { y = Mul (x, x) }""")
-    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
-    apart = [Sample(str(i), {"x": rows[i : i + 1]}) for i in range(4)]
-    settings = RunSettings(channels="off", by_row=True)
-    whole, split = (
-        calibrate(ir.from_proto(net), given, ID, settings) for given in ([Sample("a", {"x": rows})], apart)
-    )
-    assert whole.data.samples == 4
-    assert dumps(whole) == dumps(split)
-
-
-def test_there_are_no_more_observers_than_threads() -> None:
-    with profiling_model(model(), RunSettings(channels=AXES)) as ready:
-        sources = [o.source for o in ready.observations if o.source is not None]
-        work = SamplePass(ready, session_for(ready.graph, sources), ready.observations)
-
-        def count(one: Sample) -> None:
-            work.count(one)
-
-        done = list(map_in_threads(count, samples() * 5, 3))
-        parts = [observer.statistics() for observer in work.observers]
-    assert len(done) == 50
-    assert 1 <= len(parts) <= 3
-    whole = calibrate(model(), samples() * 5, ID, RunSettings(channels=AXES))
-    assert reduce(Statistics.merged, parts).tensors == dict(whole)
-    assert reduce(Statistics.merged, parts[::-1]).tensors == dict(whole)
 
 
 def test_what_only_some_threads_have_seen_is_in_the_profile() -> None:

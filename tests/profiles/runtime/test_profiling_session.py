@@ -12,12 +12,12 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runtime import session as profiling_session
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.model.identity import model_id
+
+from ...cli.running import qprof
 
 UNKNOWN = """<ir_version: 8, opset_import: ["": 17, "nowhere": 1]>
 pictures (float[N, 4] x) => (float[N, 4] y) { h = Relu(x) y = nowhere.Twice(h) }"""
@@ -28,7 +28,7 @@ def test_a_model_that_onnxruntime_refuses_is_called_by_its_file(tmp_path: Path) 
     (tmp_path / "cal").mkdir()
     np.save(tmp_path / "cal" / "0.npy", np.ones((1, 4), np.float32))
     command = ["dump-profile", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "cal")]
-    result = CliRunner().invoke(main, [*command, "-o", str(tmp_path / "p.yaml")], prog_name="qprof")
+    result = qprof(*command, "-o", str(tmp_path / "p.yaml"))
     assert result.exit_code == 2
     assert f"error: {tmp_path / 'net.onnx'}: " in result.stderr
     assert "nowhere" in result.stderr

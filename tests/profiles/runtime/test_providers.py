@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.runtime import providers
@@ -22,6 +20,8 @@ from qprof_onnx.profiles.runtime.providers import (
     profiled_by,
     with_options,
 )
+
+from ...cli.running import qprof
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 CUDA = "CUDAExecutionProvider"
@@ -159,11 +159,11 @@ def test_every_command_that_runs_a_model_ends_with_2_where_there_is_no_such_prov
     if "PROFILE" in words:
         few = ["--limit", "2", "-o", str(profile)]
         data = str(DIGITS / "calibration")
-        assert CliRunner().invoke(main, ["dump-profile", MODEL, "--data", data, *few]).exit_code == 0
+        assert qprof("dump-profile", MODEL, "--data", data, *few).exit_code == 0
     places = {"DATA": str(DIGITS / "heldout"), "MODEL": MODEL, "PROFILE": str(profile)}
     places |= {"OUT": str(tmp_path / "o"), "OUT.onnx": str(tmp_path / "o.onnx")}
     command, *rest = (places.get(word, word) for word in words)
-    result = CliRunner().invoke(main, [command, MODEL, *rest, "--provider", "cuda"])
+    result = qprof(command, MODEL, *rest, "--provider", "cuda")
     assert result.exit_code == 2, result.output
     assert "provider 'cuda': the installed onnxruntime does not have it; it has CPU" in result.stderr
     assert "install onnxruntime-gpu" in result.stderr
