@@ -19,7 +19,6 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments import second_moments
 from qprof_onnx.quantizer.adjustments.gptq import columns_of, gptq, rebased
-from qprof_onnx.quantizer.adjustments.rounded_weights import round_weights
 from qprof_onnx.quantizer.adjustments.second_moments import (
     Moments,
     _with_rows,
@@ -29,7 +28,6 @@ from qprof_onnx.quantizer.adjustments.second_moments import (
     product_input,
 )
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.plan_model import (
@@ -275,18 +273,6 @@ def test_correlated_inputs_cost_less_than_with_the_nearest_codes() -> None:
     assert np.square(errors(net, made, shape)).sum() < 0.4 * np.square(errors(net, plain, shape)).sum()
 
 
-def test_weights_in_blocks_of_four_bits_gain_too() -> None:
-    shape = (1, 64, 1, 64)
-    feeds = samples(shape=shape)
-    net = profiled(network("y = MatMul(x, w)", {"w": (64, 32)}, shape), feeds)
-    settings = {"mode": "weight-only", "weight_type": "int4"}
-    made = rounded(net, feeds, **settings)
-    params = next(iter(made.plan.nodes.values())).inputs.get(1, made.plan.tensors.get("w"))
-    assert params is not None
-    assert (params.qtype.name, params.block_size) == ("int4", 32)
-    assert made.plan.adjustments.roundings
-
-
 def two_rounded() -> tuple[Network, PlannedModel]:
     net = profiled(network(*TWO), samples())
     return net, rounded(net, samples())
@@ -313,9 +299,10 @@ def test_biases_make_up_for_the_codes_that_were_chosen() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_writes_the_codes(form: str) -> None:
-    net = profiled(network(*TWO), samples())
-    made = rounded(net, samples(), form=form)
+def test_every_form_writes_the_adjusted_model_and_the_codes(form: str) -> None:
+    made = rounded(uneven(), samples(), equalization="auto", form=form)
+    adjusted = made.plan.adjustments
+    assert all((adjusted.equalization, adjusted.biases, adjusted.roundings))
     feed = correlated(70)
     expected = run_plan(made.model, made.plan, {"x": feed})["y"]
     session = ort.InferenceSession(ir.to_proto(lower(made.model, made.plan).model).SerializeToString())
@@ -325,15 +312,6 @@ def test_every_form_writes_the_codes(form: str) -> None:
         np.abs(session.run(None, {"x": feed})[0] - expected.values).max()
         <= 1.01 * expected.params.tensor_scale
     )
-
-
-def test_quantizing_a_rounded_weight_finds_its_codes() -> None:
-    _, made = two_rounded()
-    values = round_weights(made.model, made.plan).graph.initializers
-    for name in ("w", "v"):
-        params, value = made.plan.tensors[name], values[name].const_value
-        assert value is not None
-        np.testing.assert_array_equal(dequantize(quantize(value.numpy(), params), params), value.numpy())
 
 
 def test_codes_for_other_parameters_are_refused() -> None:
@@ -407,6 +385,7 @@ def test_parts_of_a_matrix_are_rounded_as_the_whole(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.CHUNK_ELEMENTS", 3 * 32)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.MIN_LAZY_BYTES", 1)
     parts = rounded(net, samples(shape=shape), **settings)
+    assert parts.plan.adjustments.roundings
     assert parts.plan == whole.plan
     again = lower(parts.model, parts.plan).model
     assert ir.to_proto(again).SerializeToString(deterministic=True) == model
@@ -420,19 +399,6 @@ def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
     ((_, moments),) = collect_moments(net.model, asked, samples(3))
     assert isinstance(moments, Moments)
     assert moments.rows == 3 * 16
-
-
-def test_moments_are_the_same_in_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = dict.fromkeys("wvu", (8, 8, 1, 1))
-    body = "a = Conv(x, w) s = Sigmoid(a) b = Mul(a, s) c = Conv(b, v) d = Add(c, b) y = Conv(d, u)"
-    net = network(body, weights)
-    readings = [product_input(net.graph, node, np.empty((8, 8, 1, 1))) for node in net.graph.nodes]
-    asked = [reading for reading in readings if reading is not None]
-    whole = dict(collect_moments(net.model, asked, samples(3)))
-    monkeypatch.setattr(second_moments, "MEMORY", 1)  # each input is a slice of its own
-    for reading, moments in collect_moments(net.model, asked, samples(3)):
-        for mine, others in zip(moments.second, whole[reading].second, strict=True):
-            assert mine.tobytes() == others.tobytes()
 
 
 def test_no_samples_and_bad_samples_are_refused() -> None:

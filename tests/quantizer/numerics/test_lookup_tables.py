@@ -99,15 +99,6 @@ def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
     assert parameters_of(case) == [GLOW.params(case[key], GLOW.qtype(case)) for key in ("input", "output")]
 
 
-def test_table_ranges_of_glows_own_unit_test() -> None:
-    for case in GLOW.document("lut")["lowering"]["cases"]:
-        schema = SCHEMAS["asymmetric"]
-        for key in ("input", "output"):
-            low, high = case[f"table_{key}_range"]
-            chosen = choose_params(low, high, schema, INT8)
-            assert chosen == GLOW.params(case[f"{key}_scale_offset"], INT8)
-
-
 def gelu(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))))
 
