@@ -337,6 +337,8 @@ def test_a_gate_on_a_score_needs_labels_or_a_metric() -> None:
         check_gate(Gate(max_drop=1.0), labels=False, latency=False)
     with pytest.raises(ConfigError, match="min_score: nothing is scored; give labels, or name a metric"):
         check_gate(Gate(min_score=1.0), labels=False, latency=False)
+    with pytest.raises(ConfigError, match="min_sqnr: nan is not finite"):
+        check_gate(Gate(min_sqnr=math.nan), labels=False, latency=False)
     for labels, metric in ((True, None), (False, "psnr")):
         check_gate(Gate(max_drop=1.0, min_score=1.5), labels=labels, latency=False, metric=metric)
 
@@ -359,16 +361,6 @@ def test_a_drop_of_all_that_a_function_of_0_to_1_gave_the_float_model_is_not_pro
 @pytest.mark.parametrize("metric", ["cer", "rmse", "psnr", "mine.py:right", lambda outputs, indices: [1.0]])
 def test_a_least_score_below_1_is_one_where_the_unit_is_another_or_lower_is_better(metric: Any) -> None:
     check_gate(Gate(min_score=0.99), labels=False, latency=False, metric=metric)
-
-
-@pytest.mark.parametrize(("limit", "result"), [(100.0, "failed"), (90.0, None)])
-def test_a_least_score_is_that_of_accuracy_where_labels_are_all_there_is(
-    limit: float, result: str | None
-) -> None:
-    right = np.arange(100) > 4
-    found = accuracy_of(right, right)
-    failures = failures_of(Gate(min_score=limit), (), found, None, 100)
-    assert [one.result for one in failures] == ([] if result is None else [result])
 
 
 OVERRULED = "output 'emb' is poor, and the score does not read it"

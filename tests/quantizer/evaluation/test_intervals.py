@@ -108,14 +108,6 @@ def test_one_sample_says_nothing_of_others() -> None:
     assert (found.low, found.high) == (-math.inf, math.inf)
 
 
-def test_a_float_model_with_nothing_right_shows_nothing() -> None:
-    nothing = mean_of(np.zeros(5000))
-    asked = named_metric("top-1")
-    assert asked is not None
-    found = score_of(asked.kind, 5000, nothing, nothing)
-    assert (found.drop_low, found.drop_high, found.is_at_chance) == (-math.inf, math.inf, True)
-
-
 def test_skewed_losses_need_the_rows_with_which_their_interval_ends_at_the_limit() -> None:
     rng = np.random.default_rng(1)
     losses = np.where(rng.random(80) < 0.3, rng.exponential(20.0, 80), 0.0)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,16 +13,13 @@ import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.quantizer.evaluation.compare import Agreement
 from qprof_onnx.quantizer.evaluation.output_shift import (
-    NOISE_SLACK,
     WORST_COLUMN,
     Measure,
     OutputShift,
     output_shifts,
 )
 from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
-from qprof_onnx.quantizer.noise.output_limits import LIMITS, NoiseLimits
-
-SIGNAL_LIMIT = math.sqrt(NOISE_SLACK) * 10.0 ** (-LIMITS["signal"][0] / 20.0)
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 
 RNG = np.random.default_rng(5)
 
@@ -309,26 +304,6 @@ def test_a_limit_of_the_user_is_one_of_decibels_whatever_the_output_is() -> None
     (found,) = output_shifts([{"y": x}], [{"y": 1.1 * x}], limits)
     assert found.measure is Measure.NOISE
     assert found.text == "output 'y': 20.0 dB (wanted: 30)"
-
-
-def test_the_page_tells_what_is_printed() -> None:
-    """The page prints the table that is made of the limits; what is printed beside a figure is in it."""
-    page = (Path(__file__).parents[3] / "docs" / "concepts" / "noise.md").read_text(encoding="utf-8")
-    assert "<!-- printed limits -->" in page
-    told = page.partition("<!-- printed limits -->")[2].partition("<!-- end -->")[0]
-    p, x, rows = RNG.dirichlet(np.ones(4), (9, 5)), RNG.normal(size=(9, 5)), RNG.normal(size=(9, 1, 6))
-    for found in (
-        shift(p, p, "decision"),
-        shift(x, x, "values"),
-        shift(rows, rows, "embedding"),
-        OutputShift("y", Measure.NOISE, 0.0, SIGNAL_LIMIT, math.inf),
-    ):
-        limit = found.figures.partition("(wanted: ")[2].rstrip(")").partition(" and ")[0]
-        assert limit
-        assert limit in told
-    budget = page.partition("## The noise budget")[2].partition("## Run")[0]
-    budget = re.sub(r"<!-- printed limits -->.*?<!-- end -->", "", budget, flags=re.DOTALL)
-    assert not re.search(r"\b\d+ dB", budget)  # there is no second place for the figures
 
 
 def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:

@@ -56,16 +56,7 @@ ROWS = {"inputs": "float[N, 16] x", "outputs": "float[N, 16] y"}
 
 KINDS = {
     "CNN, weights": Kind(CNN, CNN_WEIGHTS, "c2", "w2"),
-    "CNN, last weights": Kind(CNN, CNN_WEIGHTS, "c3", "w3"),
     "CNN, range": Kind(CNN, CNN_WEIGHTS, "c2", tensor="c"),
-    "residual": Kind(
-        """[c1] a = Conv <pads = [1, 1, 1, 1]> (x, w1)  [r1] b = Relu (a)
-           [c2] c = Conv <pads = [1, 1, 1, 1]> (b, w2)  [sum] d = Add (c, x)  [r2] y0 = Relu (d)
-           [c3] y = Conv (y0, w3)""",
-        CNN_WEIGHTS,
-        "c1",
-        "w1",
-    ),
     "attention": Kind(
         """[q] q = MatMul (x, wq)  [k] k = MatMul (x, wk)  [v] v = MatMul (x, wv)
            [turn] kt = Transpose <perm = [0, 2, 1]> (k)  [scores] s = MatMul (q, kt)  [soft] p = Softmax (s)
@@ -75,13 +66,6 @@ KINDS = {
         "wv",
         inputs="float[N, 12, 16] x",
         outputs="float[N, 12, 16] y",
-    ),
-    "a weight used twice": Kind(
-        "[m1] a = MatMul (x, w1)  [r1] b = Relu (a)  [m2] c = MatMul (b, w1)  [m3] y = MatMul (c, w2)",
-        {"w1": SQUARE, "w2": SQUARE},
-        "m3",
-        "w2",
-        **ROWS,
     ),
     "an output that is quantized itself": Kind(
         "[m1] a = MatMul (x, w1)  [r1] b = Relu (a)  [m2] c = MatMul (b, w2)  [turn] y = Identity (c)",
