@@ -1,10 +1,11 @@
 """What holds for all tests: an example may take as long as a busy machine lets it, Ctrl-C is heard, and no
 step that fails is left out."""
 
+import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the thousands of tests out of what Python looks through for garbage, then and while they run."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 NEEDS_MORE = ("importorskip(", "of the extra", ".openvino()", "dask_processes")

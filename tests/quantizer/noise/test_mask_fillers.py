@@ -92,7 +92,7 @@ def outputs(file: Path, samples: Sequence[Mapping[str, Array]], name: str = "y")
     return np.concatenate([session.run([name], sample)[0] for sample in samples]).astype(np.float64)
 
 
-@pytest.mark.parametrize("target", ["onnx", "qnn"])
+@pytest.mark.parametrize("target", ["qnn", pytest.param("onnx", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("masking", "softmax", "filler"),
     [

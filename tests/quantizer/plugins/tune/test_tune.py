@@ -160,8 +160,8 @@ def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile) -> None:
     for settings in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
         run.planned(Candidate(str(settings), settings))
     for settings in ({}, {"calibrator": "minmax"}, {"mode": "dynamic"}):
-        again = run.planned(Candidate("x", settings, ("head",)))
-        assert again.plan == tuning_run(profile).planned(Candidate("x", settings, ("head",))).plan, settings
+        candidate = Candidate(f"head float, {settings}", settings, ("head",))
+        assert run.planned(candidate).plan == tuning_run(profile).planned(candidate).plan, settings
 
 
 def test_the_same_tuning_has_the_same_trials(profile) -> None:
