@@ -176,32 +176,33 @@ def test_every_rule_has_a_vector() -> None:
     assert len(BY_NAME) == len(RULES), "name the vectors of an operator in two domains by domain too"
 
 
-@pytest.mark.parametrize("activation_type", ["int8", "uint8"])
 @pytest.mark.parametrize("op_type", VECTORS)
-def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_type: str) -> None:
+def test_the_operator_is_quantized_and_means_the_same(op_type: str) -> None:
     proto = one_node_model(op_type)
     samples = samples_for(op_type, proto)
     model = prepare(ir.serde.deserialize_model(proto)).model
     graph, identity = index(model), model_id(model, "vector.onnx")
     profile = calibrate(model, samples, identity)
-    config = QuantConfig(
-        target="everything", activation_type=activation_type, weight_type="int8", min_output_sqnr=0.0
-    )
-    # A lone light node has no integer neighbour that would make it one: let it start by itself.
-    plan = plan_alone(model, profile, Recipe(config, EVERYTHING), start_everywhere=True)
-    verify_plan(plan, graph, identity)
-    assert [entry.kind for entry in plan.nodes.values()] == [expected_kind(op_type, plan)]
-    quantized = ir.serde.serialize_model(lower(model, plan).model)
-    if op_type != "SimplifiedLayerNormalization" and not BY_NAME[op_type].domain:  # of onnxruntime alone
-        onnx.checker.check_model(quantized, full_check=True)
     feed = dict(samples[0].arrays)
     expected = ort.InferenceSession(proto.SerializeToString()).run(None, feed)
-    got = ort.InferenceSession(quantized.SerializeToString()).run(None, feed)
-    for a, b in zip(expected, got, strict=True):
-        assert a.shape == b.shape
-        noise = float(np.mean((a - b) ** 2))
-        # 8 bits over about 6 standard deviations leave 38 dB or more; operands and tables take a part of it.
-        assert noise <= 10 ** (-2.5) * float(np.mean(a**2)), f"{10 * np.log10(np.mean(a**2) / noise):.1f} dB"
+    for activation_type in ("int8", "uint8"):
+        config = QuantConfig(
+            target="everything", activation_type=activation_type, weight_type="int8", min_output_sqnr=0.0
+        )
+        # A lone light node has no integer neighbour that would make it one: let it start by itself.
+        plan = plan_alone(model, profile, Recipe(config, EVERYTHING), start_everywhere=True)
+        verify_plan(plan, graph, identity)
+        assert [entry.kind for entry in plan.nodes.values()] == [expected_kind(op_type, plan)]
+        quantized = ir.serde.serialize_model(lower(model, plan).model)
+        if op_type != "SimplifiedLayerNormalization" and not BY_NAME[op_type].domain:  # of onnxruntime alone
+            onnx.checker.check_model(quantized, full_check=True)
+        got = ort.InferenceSession(quantized.SerializeToString()).run(None, feed)
+        for a, b in zip(expected, got, strict=True):
+            assert a.shape == b.shape
+            noise = float(np.mean((a - b) ** 2))
+            # 8 bits over about 6 standard deviations leave 38 dB or more; operands and tables take a part.
+            decibels = 10 * np.log10(np.mean(a**2) / max(noise, 1e-300))
+            assert noise <= 10 ** (-2.5) * float(np.mean(a**2)), f"{decibels:.1f} dB"
 
 
 def expected_kind(op_type: str, plan: object) -> Kind:

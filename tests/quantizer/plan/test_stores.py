@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from qprof_onnx.profiles.base.errors import PlanError, ProfileError, QprofError
 from qprof_onnx.profiles.records import store as profiles
 from qprof_onnx.quantizer.plan import store as plans
 
+parsed = functools.cache(yaml.safe_load)
 DATA = Path(__file__).parents[2] / "data"
 
 
@@ -57,7 +59,7 @@ def test_a_file_can_be_written_and_read(store: Store, tmp_path: Path) -> None:
 
 @both
 def test_any_yaml_reader_can_read_the_file(store: Store) -> None:
-    document = yaml.safe_load(store.text)
+    document = parsed(store.text)
     assert document["format"] == store.text.partition("\n")[0].removeprefix("format: ")
     assert list(document["tensors"]) == list(store.loads(store.text).tensors)
 
@@ -101,19 +103,12 @@ def places(value: object, path: Steps = ()) -> Iterator[Steps]:
 
 def changed(store: Store, path: Steps, change: Callable[[Any, Any], None]) -> str:
     """Return a file of which a mapping or list was changed at a key."""
-    document = copy.deepcopy(yaml.safe_load(store.text))
+    document = copy.deepcopy(parsed(store.text))
     inside = document
     for step in path[:-1]:
         inside = inside[step]
     change(inside, path[-1])
     return written(document)
-
-
-PLACES = [
-    pytest.param(store, path, id=f"{name}: {'.'.join(map(str, path))}")
-    for name, store in STORES.items()
-    for path in places(yaml.safe_load(store.text))
-]
 
 
 def another_type(inside: Any, key: Any) -> None:
@@ -122,15 +117,16 @@ def another_type(inside: Any, key: Any) -> None:
 
 @both
 def test_another_way_of_writing_the_same_is_read_alike(store: Store) -> None:
-    assert store.loads(written(yaml.safe_load(store.text))) == store.loads(store.text)
+    assert store.loads(written(parsed(store.text))) == store.loads(store.text)
 
 
-@pytest.mark.parametrize(("store", "path"), PLACES)
-def test_a_value_of_another_type_is_refused_with_its_place(store: Store, path: Steps) -> None:
-    named = next(str(step) for step in reversed(path) if isinstance(step, str))
-    with pytest.raises(store.refusal, match=re.escape(named)) as caught:
-        store.loads(changed(store, path, another_type))
-    assert re.match(r"(?s).*; .+", str(caught.value)), "what, and what to do"
+@both
+def test_a_value_of_another_type_is_refused_with_its_place(store: Store) -> None:
+    for path in places(parsed(store.text)):
+        named = next(str(step) for step in reversed(path) if isinstance(step, str))
+        with pytest.raises(store.refusal, match=re.escape(named)) as caught:
+            store.loads(changed(store, path, another_type))
+        assert re.match(r"(?s).*; .+", str(caught.value)), f"{path}: what, and what to do"
 
 
 TENSOR = "dtype shape minimum maximum count zeros nan inf"

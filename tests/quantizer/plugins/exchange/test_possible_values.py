@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.plugins.exchange.possible_values import possible_value
 
 from ...operators.test_table import VECTORS, one_node_model, samples_for
 
-FIRST = {"as it is": None, "of no negative values": "Relu", "between 0 and 1": "Sigmoid"}
+FIRST = (None, "Relu", "Sigmoid")
 """What the operator reads: inputs of any value, or what another operator yields."""
 
 
@@ -31,23 +31,22 @@ def claimed(proto: onnx.ModelProto) -> dict[str, tuple[float, float]]:
     return possible_values(index(ir.from_proto(proto)))
 
 
-@pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("op_type", VECTORS)
-def test_no_value_of_an_operator_leaves_the_interval(op_type: str, first: str) -> None:
-    proto = after(one_node_model(op_type), FIRST[first])
-    values = next(iter(samples_for(op_type, proto))).arrays["x"]
-    intervals = claimed(proto)
-    session = ort.InferenceSession(proto.SerializeToString())
-    names = [value.name for value in session.get_outputs()]
-    for scale in (
-        (1.0, 30.0) if first == "as it is" and op_type not in ("Asin", "Acos", "Tan", "Atanh") else (1.0,)
-    ):
-        for name, found in zip(names, session.run(None, {"x": values * np.float32(scale)}), strict=True):
-            if name in intervals and found.dtype == np.float32:
-                low, high = intervals[name]
-                room = 1e-5 * float(np.abs(found).max(initial=1.0))
-                assert low - room <= found.min()
-                assert found.max() <= high + room
+def test_no_value_of_an_operator_leaves_the_interval(op_type: str) -> None:
+    for first in FIRST:
+        proto = after(one_node_model(op_type), first)
+        values = next(iter(samples_for(op_type, proto))).arrays["x"]
+        intervals = claimed(proto)
+        session = ort.InferenceSession(proto.SerializeToString())
+        names = [value.name for value in session.get_outputs()]
+        any_value = first is None and op_type not in ("Asin", "Acos", "Tan", "Atanh")
+        for scale in (1.0, 30.0) if any_value else (1.0,):
+            for name, found in zip(names, session.run(None, {"x": values * np.float32(scale)}), strict=True):
+                if name in intervals and found.dtype == np.float32:
+                    low, high = intervals[name]
+                    room = 1e-5 * float(np.abs(found).max(initial=1.0))
+                    assert low - room <= found.min(), first
+                    assert found.max() <= high + room, first
 
 
 def net(body: str, constants: str = "") -> onnx.ModelProto:
