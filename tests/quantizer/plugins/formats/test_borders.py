@@ -124,7 +124,9 @@ def test_a_plan_with_a_border_that_the_model_has_not_is_refused(profile: Path, t
 
 
 def test_a_form_without_conversions_says_so(profile: Path) -> None:
-    with pytest.raises(ConfigError, match="io uint8: onnxruntime-x86 has none in form primitives"):
+    with pytest.raises(
+        ConfigError, match="onnxruntime-x86 has no integer inputs and outputs in form primitives"
+    ):
         quantize(MODEL, profile, io="uint8", form="primitives")
 
 

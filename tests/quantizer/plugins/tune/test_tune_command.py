@@ -60,7 +60,7 @@ def test_labels_that_cannot_be_right_are_refused_by_name_and_line(profile, tmp_p
 
 def test_help_says_what_exit_code_zero_means() -> None:
     text = qprof("tune", "--help").stdout
-    assert "Exit code 0: the target is met as measured" in text
+    assert "Exit code 0: the measured score meets the target" in text
 
 
 def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_lie_beside(
