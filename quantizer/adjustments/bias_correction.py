@@ -121,7 +121,7 @@ def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where
 
 
 def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:
-    """Add a vector to the bias of a product, which gets one when it has none and can have one."""
+    """Add a vector to the bias of a product; create the bias if it is missing and allowed."""
     layout = product_layout(node)
     weight = None if layout is None else constant_of(node.inputs[layout.index])
     place = None if layout is None else layout.bias_place(node)

@@ -1,8 +1,7 @@
 """Cross-layer equalization and SmoothQuant: channels divided by scales that the readers' weights take back.
 
-In order: which activations of products have their channels equalized, and by which scales; the scales applied
-to the float model, which stays as it is; and its profile afterwards.
-`equalization_paths` says where scales can go. Pure.
+In order: the activations of products whose channels are equalized, and their scales; a copy of the float
+model with these scales; and its profile. `equalization_paths` finds the places for scales. Pure.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class EqualizationSearch:
         return left
 
     def scales_of(self, name: str) -> EqualizationScales | None:
-        """Return the scales of an activation; None if there are none or they gain too little."""
+        """Return the scales of an activation; None if no scales help enough."""
         channels, shape = self.profile[name].channels, self.graph.shape(name)
         if (
             channels is None
@@ -441,7 +440,7 @@ def _insert_mul(
 
 
 def _claim_name(name: str, taken: set[str], where: str) -> str:
-    """Return a name after entering it as taken; raise PlanError if it was taken."""
+    """Return a name after marking it as taken; PlanError if it was already taken."""
     if name in taken:
         raise PlanError(f"{where}: something else is called '{name}'; remove the entry")
     taken.add(name)

@@ -2,8 +2,8 @@
 
 Upstream every operator of a path must be linear or positively homogeneous in each channel (Nagel et al.,
 "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019, section 4.1): f(s x) = s f(x)
-for s > 0. Nothing else may read what lies on the path. Which operators these are, and how each hands the
-scales of its output on to what it reads, the operator table says (`Rule.scaling`).
+for s > 0. No other node may read tensors on the path. The operator table lists these operators, and how each
+passes the scales of its output to its inputs (`Rule.scaling`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """GPTQ: rounding that compensates the error of each weight in those that are still to be rounded. Pure.
 
-The mean square of what the errors e of an output channel's weights do to its output is e' H e, with the
-second moments H of what they are multiplied with. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training
-Quantization for Generative Pre-trained Transformers", 2022, arXiv:2210.17323; after Hassibi and Stork,
-"Second Order Derivatives for Network Pruning: Optimal Brain Surgeon", 1993) rounds weight after weight, and
-lets each one that follows compensate the errors of those before, as far as it is correlated with them. With
-H = L L' that is |L'e|^2, a sum of squares, of which the last has a single weight in it, the last but one two,
-and so on: from the last to the first each weight is rounded so that its own square is least, given those
-after it. That gives the quantized weights of GPTQ without the inverse of H.
+The mean square error of an output channel, caused by errors e of its weights, is e' H e, with the second
+moments H of the inputs. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative
+Pre-trained Transformers", 2022, arXiv:2210.17323; after Hassibi and Stork, "Second Order Derivatives for
+Network Pruning: Optimal Brain Surgeon", 1993) rounds weight after weight, and each following weight
+compensates the errors of those before, as far as their inputs are correlated. With H = L L' this is |L'e|^2,
+a sum of squares: the last contains a single weight, the last but one two, and so on. From the last to the
+first, each weight is rounded so that its own square is least, given those after it. That gives the quantized
+weights of GPTQ without the inverse of H.
 
-L comes from a library that may add in another order on another number of threads. The last bit changes a
-quantized weight only where the compensated weight lies midway between two of them to 15 digits, which trained
-weights do not do; a test compares the quantized weights of one thread with those of several.
+L comes from a library whose order of addition may depend on the number of threads. The last bit changes a
+quantized weight only if the compensated weight is midway between two of them to 15 digits, which does not
+happen with trained weights. A test compares the quantized weights of one thread with those of several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The weights that a plan quantizes, and their values where these are not rounded to the nearest. Pure.
+"""The weights that a plan quantizes, and their values if they are not rounded to the nearest. Pure.
 
 `gptq` chooses the rounding. The plan holds it as offsets: how many steps each quantized value is
 from the nearest.
@@ -61,7 +61,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
 
 
 def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
-    """Yield the weights that are rounded on their own, in graph order; a vector is none."""
+    """Yield the weights that are rounded one by one, in graph order; vectors are excluded."""
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind not in KINDS_WITH_WEIGHTS or rule is None or rule.weight is None:

@@ -47,7 +47,7 @@ class KernelWindow:
 
 @dataclass(frozen=True)
 class ProductInput:
-    """How im2col rows are taken from a tensor; nodes with equal records multiply the same rows."""
+    """The im2col rows of a tensor; nodes with equal records multiply the same rows."""
 
     tensor: str
     groups: int

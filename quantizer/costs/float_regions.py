@@ -2,8 +2,8 @@
 
 Every quantized node either stays quantized or falls back to float. An assignment costs the time of its nodes,
 and a conversion for each tensor whose producer and readers differ. The cheapest assignment is a minimum cut.
-A float node that costs more next to quantized ones than in the float model (where it was fused into the node
-before it) adds the difference to the cost of the boundary.
+A float node that costs more next to quantized nodes than in the float model (in which it was fused into the
+node before it) adds the difference to the cost of the boundary.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def _float_regions(prices: Prices, quantized: Collection[str]) -> tuple[FloatReg
 
 
 def _region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
-    """Return the cost of quantized nodes now, and in float, where all others stay as they are."""
+    """Return the cost of quantized nodes now, and in float, if no other node changes."""
     gain = prices.saved_in_float(frozenset(nodes), prices.integer.keys())
     border = sum(
         c.microseconds

@@ -7,16 +7,16 @@ A kernel's name begins with the operator; words after colons say which of its im
 the last word whether it computes on float or on integer values. What tells implementations of onnxruntime
 apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it executes):
 
-- Float convolutions of pictures work on blocks of 16 channels where the input channels are a multiple of 4
-  (or below 16: then they read the usual layout), and weight and bias are known when the model is loaded;
-  output channels are filled up to a multiple of 16. Others, and those of sequences, copy windows into a
-  matrix and multiply.
-- Integer convolutions have kernels of their own where input channels are a multiple of 4 and output channels
-  one of 16, for depthwise ones a multiple of 16. Others copy windows into a matrix, and of each window the
-  elements that lie side by side at once: a row of it, all channels. Of one channel and a window that is one
-  element wide that is a byte, 40 times as slow as the product (512 x 1, and not 1 x 512).
+- Float convolutions of pictures work on blocks of 16 channels if the input channels are a multiple of 4 (or
+  below 16: then they read the usual layout), and weight and bias are known when the model is loaded; output
+  channels are filled up to a multiple of 16. Others, and those of sequences, copy windows into a matrix and
+  multiply.
+- Integer convolutions have special kernels if input channels are a multiple of 4 and output channels a
+  multiple of 16, for depthwise ones a multiple of 16. Others copy windows into a matrix, adjacent elements at
+  once: a row of the window, all channels. With one channel and a window that is one element wide this is a
+  single byte, 40 times as slow as the product (512 x 1, not 1 x 512).
 - Those of three dimensions copy windows element by element, in float and on integers.
-- Pools have no integer kernel but in layout NHWC, where the integer convolutions are.
+- Pools have an integer kernel only in layout NHWC, beside integer convolutions.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Sizes:
         return math.prod(self.shape(name))
 
     def input(self, node: Node, position: int = 0) -> Shape:
-        """Return the shape of an input, or () if the node has none there."""
+        """Return the shape of an input, or () if it is missing."""
         return self.shape(node.input(position))
 
     def output(self, node: Node) -> Shape:
@@ -348,7 +348,7 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
 
 
 def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
-    """Yield the nodes that are fused where a node is looked at, by name, and their kernels."""
+    """Yield the nodes that are fused into a node, by name, and their kernels."""
     maker, facts = graph.producer(node.input(0)), node.facts
     reads_alone = maker is not None and graph.is_read_once(maker.output)
     maker_kernel = maker.facts.kernel if maker is not None and reads_alone else None

@@ -1,4 +1,4 @@
-"""In which layout onnxruntime keeps each tensor, and where it has to change it. Pure.
+"""The layout of each tensor in onnxruntime, and the changes of layout. Pure.
 
 On x86-64 float convolutions compute in blocks of channels (NCHWc) and integer ones with the channels last
 (NHWC); onnxruntime keeps these layouts over the operators that can work in them (`Operator.layout`), and

@@ -1,8 +1,8 @@
 """The predicted time of each node, in float and as planned, from a table of measured kernels. Pure.
 
-A node's time is that of its kernel at its sizes, a change of layout belongs to the tensor where it is
-converted anyway and else to the node that makes it (of a graph input: that reads it), and a node that is a
-part of another costs nothing or what it adds. An operator that the table does not have counts as
+A node's time is that of its kernel at its sizes. A change of layout is charged to the tensor if it is
+converted anyway, else to the node that makes it (for a graph input: the node that reads it). A node that is
+fused into another costs nothing or its additional time. An operator that is not in the table costs
 `DEFAULT_KERNEL` for each element.
 """
 
@@ -167,7 +167,7 @@ class CostModel:
         return times
 
     def sizes_of(self, plan: QuantPlan) -> Sizes:
-        """Return the shapes as a plan has the model written: with more channels where it pads them."""
+        """Return the shapes in the written model, with the padded channels of a plan."""
         wanted = plan.adjustments.padded_channels
         if not wanted:
             return self.sizes

@@ -1,10 +1,9 @@
 """The shapes of all tensors in one run on one sample: symbolic dimensions are solved by unification. Pure.
 
-A dimension that a model leaves free is a symbol: of one name it is one size everywhere, and one without a
-name is a symbol of its own. The profile has the number of elements of each tensor in a sample, which is an
-equation between the sizes of its dimensions. An equation with one unknown symbol gives that symbol, which may
-leave one unknown in others; so it goes on until no equation has just one. What is unknown then is guessed,
-see `shapes_of`.
+A free dimension is a symbol: dimensions with the same name have the same size, and one without a name is a
+separate symbol. The profile has the number of elements of each tensor in a sample, which is an equation
+between the sizes of its dimensions. An equation with one unknown symbol determines it, which may leave one
+unknown in others, and so on. Symbols that are then still unknown are guessed, see `shapes_of`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ SymbolicShape = list[int | str]
 def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     """Return the shape of each tensor whose rank is known.
 
-    Several symbols that no equation distinguishes are taken for equal, as the sides of pictures often are; a
-    leading one is the batch, and 1. A tensor without profile takes unknown sizes from the largest activation
-    with as many dimensions that its node reads, else from the largest operand.
+    Several symbols that no equation distinguishes are assumed to be equal, as the sides of pictures often
+    are; a leading symbol is the batch, and 1. A tensor without profile takes unknown sizes from the largest
+    activation with as many dimensions that its node reads, else from the largest operand.
     """
     runs = runs_of(graph, profile)
     elements = {name: _elements(name, profile) / (runs.get(name) or 1.0) for name in profile.tensors}

@@ -72,7 +72,7 @@ def has_own_price(name: str) -> bool:
 
 
 def pieces_of(name: str, node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-    """Return the kernels of a node in an implementation that has a price of its own."""
+    """Return the kernels of a node in an implementation with a separate price."""
     if name in SPELLINGS:
         return SPELLINGS[name](node, sizes)
     works = float_rewrites()[name].works

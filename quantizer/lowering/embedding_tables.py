@@ -1,11 +1,11 @@
 """Quantized embedding tables, and one initialiser for a table and an output layer with the same weights.
 
 A table of 8 bits with a scale for each row is a Gather of the rows and one of the scales; those in blocks are
-GatherBlockQuantized. The product of a language model that reads it transposed shares it, by operators on a
-constant that runtimes compute when they load the model: GatherBlockQuantized reads a Reshape of the weight of
-MatMulNBits, also in the place of Gather if the scales of a row are equal (both are (q - 128) * scale); a
-folded weight is the Cast of a Transpose of the table. The weight of a DequantizeLinear stays a constant of
-its own: compilers look for one there.
+GatherBlockQuantized. The last product of a language model, which reads the table transposed, shares it,
+through operators on a constant that runtimes compute when they load the model: GatherBlockQuantized reads a
+Reshape of the weight of MatMulNBits, also in the place of Gather if the scales of a row are equal (both are
+(q - 128) * scale); a folded weight is the Cast of a Transpose of the table. The weight of a DequantizeLinear
+stays a separate constant, because compilers expect one there.
 """
 
 from __future__ import annotations

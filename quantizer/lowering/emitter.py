@@ -17,9 +17,9 @@ dequantized            DequantizeLinear of the quantized form  DequantizeLinear 
 So everything that reads a tensor by name, a float node, a graph output, the subgraph of an If, finds float
 values under the name that it had before.
 
-A subgraph of Loop, If or Scan has an emitter of its own, inside that of the graph around it. What it wants of
-a tensor from outside is written outside, right before the node that has the subgraph: once, and not in every
-iteration. Only DequantizeLinear is put beside its reader, where runtimes look for it.
+A subgraph of Loop, If or Scan has its own emitter, inside that of the graph around it. Conversions of a
+tensor from outside are written outside, right before the node with the subgraph: once, and not in every
+iteration. Only DequantizeLinear is put beside its reader, because runtimes expect it there.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Emitter:
         return self._names[value]
 
     def rename(self, value: ir.Value, name: str) -> None:
-        """Call a tensor `name`, with a number if it is taken."""
+        """Rename a tensor to `name`, followed by a number if the name is taken."""
         value.name = self._free(name)
 
     def add(
@@ -486,7 +486,7 @@ def _sizes(value: ir.Value) -> tuple[int, ...]:
 
 
 def _is_bias(value: ir.Value, params: QuantParams) -> bool:
-    """Whether a tensor is a bias: onnxruntime copies one that nodes share, under a name that may be taken."""
+    """Whether a tensor is a bias: onnxruntime copies a shared bias, under a name that may be taken."""
     return params.qtype == INT32 and constant_shape(value) is not None
 
 

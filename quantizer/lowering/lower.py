@@ -1,16 +1,16 @@
 """Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
 A form only rewrites; every decision is in the plan. Its entry of `targets.forms` names its module, with the
-function `lower_model`. Before it, what is the same in every form is rewritten in float:
+function `lower_model`. Before that, steps that all forms share rewrite the float model:
 
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
-3. nodes become others where the plan says so (`plan.rewrites`);
+3. nodes are rewritten as the plan specifies (`plan.rewrites`);
 4. the width of convolutions is folded into channels (`plan.rewrites`).
 
-A form then writes node by node (`write`, which most of them share). After it constants that the original
-computes are computed again. Last of all formats of numbers write caches and the border of the model in
-integers, and what is float in float16 (`plan.formats`).
+A form then writes node by node (most forms share `write`). Then folded constants are computed again by nodes.
+Finally, number formats write caches, inputs and outputs in integers, and float nodes in float16
+(`plan.formats`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The quantized model with the names in it: which tensor and node stands for which of the prepared model.
+"""The quantized model, and the names of its tensors and nodes by those of the prepared model.
 
 The file has a record of the tensors that are there in quantized form only: others are found under their own
 names, or by the QuantizeLinear after the node that makes them.

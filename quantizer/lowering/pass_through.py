@@ -109,7 +109,8 @@ def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> 
 
 
 def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
-    """Write MaxPool or a Resize that repeats elements on integers with channels last, else `otherwise`."""
+    """Write MaxPool, or a Resize that repeats elements, on integers with channels last; else call
+    `otherwise`."""
     node, emitter, result = task.node, task.emitter, task.result()
     value, output = node.inputs[0], node.outputs[0]
     rank = 0 if value is None or value.shape is None else len(value.shape)

@@ -1,7 +1,7 @@
 """Convolutions and matrix products as exact sums of integers, and one requantization.
 
-Products of quantized values are summed with the zero points taken off, so that every scale can be taken out
-of the sum: the sums are integers, and are requantized in one place, in this order (float32 throughout):
+Products of quantized values are summed after subtracting the zero points, so every scale can be factored out
+of the sum. The sums are integers, and are requantized in one place, in this order (float32 throughout):
 
 1. sums = sum((x - zero_point(x)) * (w - zero_point(w))) + bias, int32; the bias has scale(x) * scale(w);
 2. multiplier = (scale(x) * scale(w)) / scale(y), a constant for each output channel;
@@ -92,7 +92,7 @@ def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
 
 
 def is_integer_product(task: Task) -> bool:
-    """Return whether all is quantized to 8 bits, and every scale can be taken out of the sums."""
+    """Return whether all operands have 8 bits, and every scale can be factored out of the sums."""
     node = task.node
     if product_layout(node) is None:
         return False

@@ -67,7 +67,7 @@ class Replacement:
         changed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
         changed_params: Callable[[QuantParams], QuantParams],
     ) -> ir.Value | None:
-        """Return an operand made of a constant, with planned parameters; another operand as it is."""
+        """Return an operand made of a constant, with planned parameters; other operands unchanged."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None or constant_shape(value) is None:
             return value

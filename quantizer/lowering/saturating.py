@@ -1,8 +1,8 @@
 """PRelu as sums and products of quantized tensors whose saturation cuts off the rest.
 
-It is x + (slope - 1) x, the product quantized with parameters whose end is 0, so that it is 0 where x is
-positive; where some slopes are above 1, of min(x, 0) instead of x. onnxruntime has no integer kernel of
-PRelu, and those of Add and Mul use vector instructions.
+It is x + (slope - 1) x. The product is quantized with a range that ends at 0, so it is 0 for positive x; if
+some slopes are above 1, it uses min(x, 0) instead of x. onnxruntime has no integer kernel of PRelu, and those
+of Add and Mul use vector instructions.
 """
 
 from __future__ import annotations

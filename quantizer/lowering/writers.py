@@ -1,12 +1,11 @@
 """Node writers that several forms share.
 
-Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
-node itself is no longer needed.
+Each writer changes the graph through the task's emitter, inserts nodes before the node, and returns whether
+the node itself is no longer needed.
 
-Operators that read or give integers, beside the two conversions, are written with unsigned ones in form qdq
-(`unsigned_equivalent`; the conversions between the two types change no value): where one reads or gives int8,
-onnxruntime on x86-64 leaves the convolutions beside it in float, and OpenVINO has no convolution that reads
-it. Both handle uint8.
+In form qdq, operators on integers, other than the two conversions, use unsigned integers
+(`unsigned_equivalent`; conversions between the two types change no value). With int8, onnxruntime on x86-64
+would leave neighbouring convolutions in float, and OpenVINO has no convolution for it. Both support uint8.
 """
 
 from __future__ import annotations
@@ -215,7 +214,7 @@ def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
     its kernels compute the same as the three nodes; these, in 1.31, do not:
 
     * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
-      tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
+      tensor, and the bias to int32 with scale(x) * scale(w), which saturates (WeightBiasQuantization).
     * Softmax: QLinearSoftmax returns 0 for the probability of a single element.
     * AveragePool: QLinearAveragePool divides by the whole window if `ceil_mode` and `count_include_pad`
       let it reach beyond the padding, and ignores dilations.

@@ -1,14 +1,13 @@
 """How much noise quantization makes at the outputs: measured, estimated, limited.
 
-- Measured: `measure` runs copies of the model with rounded values on a few samples, `kept_samples` on those
-  that a profile keeps, when a plan is made of it.
-- Estimated, without data: `activation_ranges` and `mask_fillers` say which values are quantized;
-  `propagation` says how much noise every node lets through, corrected by what was measured (`recurrence` for
-  LSTM, GRU and RNN), `constant_errors` which tensors bear no correction of a bias; `estimator` says where a
-  plan rounds, and its SQNR at the outputs; `estimate_check` says how far the estimate may be off.
-- Limited: `output_kinds` tells what an output is, `steps` which values inside become steps, `output_limits`
-  how much noise both can bear. `value_paths` are walks through the graph.
+- Measured: `measure` runs copies of the model with rounded values on a few samples, `kept_samples` on the
+  check samples of a profile, when a plan is made.
+- Estimated, without data: `activation_ranges` and `mask_fillers` find the values to quantize; `propagation`
+  calculates the noise gain of every node, corrected by measurements (`recurrence` for LSTM, GRU and RNN);
+  `constant_errors` finds tensors without bias correction; `estimator` lists the roundings of a plan and
+  calculates its SQNR at the outputs; `estimate_check` has the error of the estimate.
+- Limited: `output_kinds` determines the kind of an output, `steps` finds step functions inside,
+  `output_limits` has the noise limits of both. `value_paths` are walks through the graph.
 
-Enters: graph, profile, plan.
-Leaves: where noise enters, and what it comes to at the outputs.
+Input: graph, profile, plan. Output: the sources of noise, and its power at the outputs.
 """

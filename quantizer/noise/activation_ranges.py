@@ -234,7 +234,8 @@ class FollowingFunction:
 
 
 def find_following(graph: Graph, name: str) -> FollowingFunction | None:
-    """Return the nodes after a tensor that compute a function of it; None if there is none or only a clip.
+    """Return the nodes after a tensor that compute a function of it; None without such nodes, or for a single
+    clip.
 
     A convolution is often followed by an activation that is flat on one side, so quantized values there are
     wasted: the error after the function decides the range (see `calibrators`). The function ends at the first

@@ -1,4 +1,4 @@
-"""The distribution that is assumed of a tensor's values where another tool recorded its range alone.
+"""The assumed distribution of a tensor's values if another tool recorded only its range.
 
 Noise is judged against the signal, and a range does not say how strong that is. So that nodes with too much
 noise stay float for a model without histograms too, values are assumed to be spread as those of most

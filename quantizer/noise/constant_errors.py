@@ -1,12 +1,11 @@
 """Tensors that bear no constant error, though it is small beside their mean: a logarithm reads them. Pure.
 
-Rounding a weight makes an error e of a result y that is small where y is: e is about r y, with a mean of r m
-where that of y is m. Bias correction subtracts the mean, r (y - m) is left, and of that quiet samples get
--r m, however quiet they are. A sum of squares comes below 0 by it, and its logarithm or root is NaN; of a
-divisor, the sign of the quotient changes, and what is divided is nothing but the error. Where a square keeps
-it on its side of 0, what follows makes of the error what it is relative to y. That is less with the
-correction than without where the mean of (1 - m / y)^2 is less than 1, so where m mean(1 / y^2) <
-2 mean(1 / y): where the values are alike.
+Rounding a weight makes an error e of a result y that is small if y is small: e is about r y, with a mean of r
+m if the mean of y is m. Bias correction subtracts the mean and leaves r (y - m), so quiet samples get an
+error of -r m. A sum of squares may then be below 0, and its logarithm or root NaN; a divisor may change the
+sign of the quotient, and the quotient is only error. If a square keeps the value on its side of 0, the
+following operators see the error relative to y. The correction reduces that if the mean of (1 - m / y)^2 is
+less than 1, that is, if m mean(1 / y^2) < 2 mean(1 / y): if the values are similar.
 """
 
 from __future__ import annotations

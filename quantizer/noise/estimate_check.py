@@ -38,7 +38,7 @@ class Estimate:
     """The SQNR of an output as it was estimated, in dB.
 
     Attributes:
-        low, high: the band in which the SQNR of nine of ten outputs lies.
+        low, high: the band that contains the SQNR of nine of ten outputs.
         from_noise: whether the estimate is from measured noise.
     """
 

@@ -1,6 +1,6 @@
 """The noise estimate of a plan: its roundings, their noise, and the sum at the outputs.
 
-Pure. `propagation` says how noise travels; this module says where it enters.
+Pure. `propagation` describes the propagation of noise, this module its sources.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FloatFunctions:
 
 @dataclass(frozen=True, eq=False)
 class NoiseSource:
-    """A place where values are rounded."""
+    """A rounding of values."""
 
     node: str  # that would have to stay float for it to vanish
     tensor: str  # the activation or weight that is rounded
@@ -179,7 +179,7 @@ class NoiseEstimator:
         return gains
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield every place where a plan rounds, without the inputs of dynamic products."""
+        """Yield every rounding of a plan, except for inputs of dynamic products."""
         beyond = (functions.beyond_gains(flow.node_gains) for functions in self._float_functions(plan))
         roundings = chain(self._roundings(flow.node_gains, plan), filter(None, beyond))
         for rounding, source in _sources(flow, roundings):

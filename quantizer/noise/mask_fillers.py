@@ -1,11 +1,11 @@
-"""The fillers of masks: -1e4, -1e9 or float32's lowest, put where an attention is not to look. Pure.
+"""Fillers: constants of attention masks such as -1e4, -1e9 or float32's lowest number. Pure.
 
-A filler is there to vanish: Softmax, Exp and Sigmoid make 0 of what lies far enough below the rest, and a
-maximum passes it over. As a value it says nothing, yet it is a thousand times as large as all others: it
-would set the range of a quantized tensor, so that all scores became one integer, and be the whole power of
-the signal beside which noise is judged. So fillers count as infinities do, which a profile leaves out of
-range, histogram and power: in measured noise, in estimates, in calibration and in comparisons alike. What is
-quantized saturates them; its range reaches down to where they still vanish (`reach_below`).
+A filler must vanish: Softmax, Exp and Sigmoid turn values far below the rest into 0, and a maximum ignores
+them. But a filler is a thousand times as large as all other values. It would set the range of a quantized
+tensor, so that all scores became one integer, and dominate the power of the signal to which noise is
+compared. So fillers count as infinities, which ranges, histograms and power exclude: in measured noise, in
+estimates, in calibration and in comparisons. Quantization saturates them, and the range reaches far enough
+down that they still vanish (`reach_below`).
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _hands_fillers_on(node: ir.Node, index: int) -> bool:
 def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray[np.bool_]:
     """Return a mask of the elements that are no fillers of a tensor whose fillers vanish.
 
-    Infinities below are fillers; NaN is none. With several `rows` (`filler_rows`), a filler is one for all.
+    Negative infinities are fillers, NaN is not. With several `rows` (`filler_rows`), a filler is one in all
+    of them.
     """
     if not values.size:
         return np.ones(values.shape, bool)
@@ -247,8 +248,8 @@ def _is_mask(node: Node, index: int, profile: Profile, graph: Graph) -> bool:
 def _set_apart(tensor: TensorProfile) -> TensorProfile:
     """Return the profile of a tensor with its fillers among the infinities.
 
-    Bins that fillers have made too wide show nothing of the values beside them: these count as evenly spread
-    over `VANISHING_DISTANCE`, further below the largest of which nothing matters.
+    If fillers made bins too wide, the histogram does not show the other values. These are assumed to be
+    evenly distributed over `VANISHING_DISTANCE`; values further below the largest do not matter.
     """
     fillers, zeros = _filler_bins(tensor), tensor.zeros
     counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()

@@ -1,7 +1,7 @@
 """How quantization noise travels through a model, measured: copies with rounded values run on samples.
 
-One copy has its activations rounded and one its weights; what a tensor is off by in them is its noise. In
-order: which tensors are measured and whose shapes may change, the two copies, their runs on one sample, and
+One copy has rounded activations and one rounded weights; the error of a tensor in a copy is its noise. In
+order: the tensors to measure and those whose shapes may change, the two copies, their runs on one sample, and
 the measurement of a model (`measure_noise`).
 """
 
@@ -175,7 +175,7 @@ def _activations_of(graph: ir.Graph) -> dict[str, ir.Value]:
 
 
 def _insert(graph: ir.Graph, value: ir.Value, uses: Iterable[Any], nodes: Sequence[ir.Node]) -> None:
-    """Insert nodes behind a value, the last of which makes what is read in its place by some uses."""
+    """Insert nodes behind a value; some uses then read the result of the last node instead."""
     for use in uses:
         use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
     producer = value.producer()
@@ -238,7 +238,7 @@ def float_input(prefix: str, name: str) -> str:
 def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
     """Yield the float constants that a node multiplies with or reads entries of, by input index.
 
-    The scale of a normalisation is none: if the normalisation stays float, so does its scale.
+    The scale of a normalisation is excluded: if the normalisation stays float, so does its scale.
     """
     rule = rule_of(node)
     for layout in () if rule is None else rule.constants:
@@ -557,8 +557,8 @@ def rows_differ_together(
 ) -> bool:
     """Return whether rows that run as one batch have another signal than each by itself.
 
-    They have if the leading dimension counts steps in time, not samples. Two rows of equal shapes are
-    compared, those with the smallest digests; without such a pair, rows are assumed to be samples.
+    They do if the leading dimension counts steps in time, not samples. Two rows of equal shapes with the
+    smallest digests are compared; without a pair, rows are assumed to be samples.
     """
     first: dict[tuple[tuple[int, ...], ...], Sample] = {}
     for _, sample in sorted(samples, key=lambda item: item[0]):

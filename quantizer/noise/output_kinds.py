@@ -1,16 +1,16 @@
-"""What each output of a model is: told from the operators that make it, its shape and its profile. Pure.
+"""The kind of each output, derived from its operators, its shape and its profile. Pure.
 
 ==========  ==================================================================================================
-decision    a probability, a class, an order: behind Softmax, Sigmoid, ArgMax, TopK, products of these, and
-            logits of classes: a row of a matrix product whose columns vary alike
-detections  scores, and numbers beside them for each candidate: the boxes, the points
+decision    a probability, a class, an order: after Softmax, Sigmoid, ArgMax, TopK, products of these, and
+            logits of classes: a row of a matrix product with similar columns
+detections  scores, and other numbers of each candidate: boxes, points
 embedding   a vector whose direction is compared: normalised, or a mean over places
 signal      many values of few channels over time or space: sound, a picture, a map of depth; no heat map
-state       what is given back in the next run: a cache of keys and values, the state of a recurrent network
-values      all else: numbers of a regression, and logits at each place of a map or position of a sequence
+state       an input of the next run: a cache of keys and values, the state of a recurrent network
+values      all other outputs: regression, and logits at each place of a map or position of a sequence
 ==========  ==================================================================================================
 
-It is decided once, from all samples of a profile, which keeps it with the reason (`Profile.outputs`).
+It is decided once, from all samples of a profile, which stores it with the reason (`Profile.outputs`).
 """
 
 from __future__ import annotations

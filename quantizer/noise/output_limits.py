@@ -1,7 +1,8 @@
 """How much quantization noise each output, and each step inside a model, can bear. Pure.
 
-Each kind of output has a limit in dB (DECISIONS.md, 32), over its power or over what varies in it. The
-setting `min_output_sqnr` overrules all: then every output has that limit over its power, and steps have none.
+Each kind of output has a limit in dB (DECISIONS.md, 32), relative to its power or to its variation. The
+setting `min_output_sqnr` overrides all: then every output has this limit relative to its power, and steps
+have no limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A profile of the outputs alone, which decides their kinds if a model's own is not at hand."""
+"""A profile of only the outputs, which decides their kinds if the model's own profile is missing."""
 
 from __future__ import annotations
 

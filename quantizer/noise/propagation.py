@@ -1,22 +1,22 @@
 """How quantization noise travels to the outputs, estimated without data.
 
-In order: the gains of single nodes (`NoiseGains`), what a unit of noise in each tensor comes to at the
-outputs (`noise_flow`, `forecast_flow`), and gains corrected by measured noise (`measured_gains`).
+In order: the gains of single nodes (`NoiseGains`), the power at the outputs of a unit of noise in each tensor
+(`noise_flow`, `forecast_flow`), and gains corrected by measured noise (`measured_gains`).
 
-Noise enters where values are rounded and travels through the rest of the graph. How much an operator lets
-through follows from the profile and the weights: a convolution or matrix product the mean square of its
-weights, a product the power of the other factor, a function of one variable the mean square of its slope over
-the values seen. One walk from the outputs to the inputs gathers these gains, as backpropagation does, so that
-for every tensor it is known what a unit of noise there does to each output. Each kind of noise is taken as
-independent of every other (measured on four models, the noises of single nodes add up to that of all within
-2 dB), and three things keep the estimate from running away over fifty layers:
+Each rounding adds noise, which propagates through the rest of the graph. The gain of an operator follows from
+the profile and the weights: for a convolution or matrix product the mean square of its weights, for a product
+the power of the other factor, for a function of one variable the mean square of its slope over the observed
+values. One walk from the outputs to the inputs accumulates these gains, like backpropagation. It gives the
+effect of a unit of noise in every tensor on each output. Noises are assumed to be independent (in four
+models, the noises of single nodes add up to the noise of all within 2 dB). Three rules keep the estimate
+stable over fifty layers:
 
-- No operator lets through more noise, relative to the signal, than it was given: what sums and products of
-  noise would gain beyond that, over twelve layers of a transformer 130 dB, is not met in practice. Only
-  functions of one variable may raise it, such as the logarithm or root of small values.
+- No operator increases noise relative to the signal. The theoretical gains of sums and products beyond that,
+  130 dB over twelve layers of a transformer, do not occur in practice. Only functions of one variable may
+  raise it, such as the logarithm or root of small values.
 - A mean over n elements divides noise power by n.
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
-  scores side by side each keep their own scale.
+  scores each have their own scale.
 
 It distinguishes a model whose noise exceeds the signal of an output (a spectrum before a logarithm: 4 and -10
 dB estimated, 3 measured) from one that is merely noisy (18 to 44 dB estimated, 9 to 46 measured, on eleven
@@ -313,10 +313,10 @@ def forecast_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow
     """Return how the noise of rounding reaches the outputs, for an estimate that is to be met.
 
     `noise_flow` without measured noise chooses nodes, with limits that are tuned to it. Here noise is white
-    at its source, for any signal there: the first product after it lets through the mean square of its
-    weights, also if that is more than it lets through of the signal. From there on noise is neither white nor
-    quite as the signal: it does not grow beside a signal that a product weakens, and if weights that fit the
-    signal strengthen that, noise grows by the mean in dB of both. A mean over elements is such a product too.
+    at its source: the gain of the first product is the mean square of its weights, even if its gain for the
+    signal is smaller. After that, noise is neither white nor distributed like the signal. It does not grow
+    relative to a signal that a product weakens. If weights that fit the signal strengthen it, noise grows by
+    the mean in dB of both gains. A mean over elements counts as a product.
 
     A tensor that only a clip reads has the power before the clip, which lets through a part of it, but all of
     the noise of rounding the values in the clip's range.

@@ -1,9 +1,9 @@
 """What recurrent operators (LSTM, GRU, RNN) make of noise: onnxruntime runs each with noise and without.
 
-Their gates saturate and their states return, so that no gain for all levels and no sum over steps is right:
-bounds of the slopes (tanh at most 1, sigmoid at most 1 / 4) say that the noise of a trained LSTM grows
-without end, where it decays. So each runs on sequences that it read when noise was measured
-(`SampleNoise.sequences`), copies of these with noise beside them in one batch.
+Their gates saturate and their states feed back, so neither a constant gain nor a sum over steps is right: by
+the bounds of the slopes (tanh at most 1, sigmoid at most 1 / 4), the noise of a trained LSTM would grow
+without end, but it decays. So each node runs on the sequences that it read when noise was measured
+(`SampleNoise.sequences`), in one batch with noisy copies.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _noise(shape: tuple[int, ...], power: float) -> Floats:
 
 
 def recurrence_of(node: Node, graph: Graph, samples: Sequence[SampleNoise]) -> Recurrence | None:
-    """Return the gains of a recurrent node; None if its weights or what it reads are not known.
+    """Return the gains of a recurrent node; None if its weights or inputs are unknown.
 
     Peepholes and initial states are ignored.
     """
@@ -133,7 +133,7 @@ def recurrence_of(node: Node, graph: Graph, samples: Sequence[SampleNoise]) -> R
 
 
 def _sequences(samples: Sequence[SampleNoise], name: str) -> Floats | None:
-    """Return what was read in samples of one shape, or None."""
+    """Return the sequences of samples with one shape, or None."""
     read = [sample.sequences[name] for sample in samples if name in sample.sequences]
     alike = [array for array in read if array.ndim == 3 and array.shape == read[0].shape]
     if not alike or not np.isfinite(alike).all():
@@ -147,7 +147,7 @@ def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
 
 
 def _session_of(node: Node) -> ort.InferenceSession:
-    """Return a session of a recurrent node alone, all whose inputs are the graph's."""
+    """Return a session with only a recurrent node, whose inputs are graph inputs."""
     states = STATES[: 1 + (node.op_type == "LSTM")]
     names = ("x", "w", "r", "b", *states)
     inputs = [ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in names]

@@ -1,9 +1,9 @@
 """Values inside a graph that become steps: rounded to whole numbers, compared, or used to choose. Pure.
 
-A step makes a small error large: a duration of 3.01 frames that becomes 2.99 is a frame less, and all that
-follows is moved by it. So noise is held low where steps are made inside of a network, as if the tensor were
-an output. A step at the end, an ArgMax or a threshold on what is returned, is a decision of the output; steps
-of what is no activation, as lengths and masks that come from inputs alone, have no noise.
+A step function makes a small error large: if a duration of 3.01 frames becomes 2.99, a frame is missing, and
+all later frames move. So the input of a step function inside a network has a noise limit, as if it were an
+output. A step at the end, such as an ArgMax or a threshold on an output, belongs to the output. Lengths and
+masks that depend only on inputs have no noise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways through a graph: those on which values are moved, joined or clipped alone, and all others. Pure."""
+"""Paths through a graph: those that only move, join or clip values, and all others. Pure."""
 
 from __future__ import annotations
 

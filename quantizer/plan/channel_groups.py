@@ -1,9 +1,9 @@
 """Which quantized activations can have more channels than the model gives them, together. Pure.
 
-Integer kernels want channels in whole blocks. Where all nodes around an activation can do with more channels,
-it is padded: convolutions that make it get filters of zeros, convolutions that read it get weights of zero
-for these channels, and what computes channel by channel in between computes on. What the padded channels hold
-does not matter, since only weights of zero read it; so the results stay the same, integer for integer.
+Integer kernels need channels in whole blocks. An activation is padded if all nodes around it support more
+channels: convolutions that make it get filters of zeros, convolutions that read it get weights of zero for
+these channels, and channelwise operators in between compute them too. The values of padded channels do not
+matter, because only weights of zero read them, so the results are the same, integer for integer.
 
 Activations that a node in between ties to one another, such as the input and the output of a depthwise
 convolution, are one group.
@@ -92,7 +92,7 @@ def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
 
 
 def _must_stay(name: str, graph: Graph, plan: QuantPlan) -> bool:
-    """Whether the channels of a tensor must stay as they are, whatever the nodes around it can do."""
+    """Whether the channels of a tensor cannot be padded, regardless of the nodes around it."""
     if graph.is_constant(name):
         return False
     maker, shape = graph.producer(name), graph.shape(name)
@@ -152,7 +152,7 @@ def _demand_of_convolution(node: Node, graph: Graph) -> _Demand | None:
 
 
 def _belongs_to_one_node(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a constant that one node alone reads."""
+    """Whether a tensor is a constant with a single reader."""
     return graph.is_constant(name) and len(graph.consumers(name)) == 1 and not graph.is_result(name)
 
 

@@ -57,7 +57,7 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 
 
 def profile_in(data: bytes, where: str) -> Profile:
-    """Return the profile in the bytes of a file, see `load_profile`; `where` names it in messages."""
+    """Return the profile in the bytes of a file, see `load_profile`; messages call it `where`."""
     if where.endswith(".onnx"):
         raise ProfileError(
             f"{where}: is a model, not a profile; give a profile, or make a plan of a quantized "

@@ -33,7 +33,7 @@ class Part:
     """What a format has of one decision of the planner.
 
     Attributes:
-        nodes: those in the format, which the planner leaves alone.
+        nodes: the nodes in the format, which the planner skips.
         floats: nodes that stay float for it, each with the reason.
         finish: writes the format into the plan that is made around it.
     """
@@ -51,7 +51,7 @@ class Format:
         check: raises ConfigError if a model has nothing that could be in the format.
         recorded: the activations whose profile it needs, each with the axis of its channels or None.
         floats: the nodes of a prepared model that stay float for it, each with the reason.
-        part: the planner's question; its arguments are `PlanningFacts`, nodes in float, and what is `Known`.
+        part: the planner's question; its arguments are `PlanningFacts`, nodes in float, and `Known`.
         adjusted: changes a `PlannedModel` once channels and biases are adjusted.
         write_nodes: writes it into the nodes of a written model, or of a part of one, by its plan, in place.
         write: writes it into a whole `LoweredModel` by its plan.

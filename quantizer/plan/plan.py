@@ -37,8 +37,8 @@ class EqualizationScales:
     Attributes:
         axis: axis of the channels in the activation, counted from the front.
         scales: one for each channel: a positive power of two, so that no float loses a bit.
-        inserted: whether a Mul is put between the activation and those readers; else what computes the
-            activation computes it divided.
+        inserted: whether a Mul is inserted between the activation and those readers; if not, its producer
+            computes the divided activation.
     """
 
     axis: int
@@ -75,16 +75,15 @@ class Adjustments:
 
     Attributes:
         equalization: by the name of the activation, in graph order.
-        biases: node name -> what is added to the bias of each output channel when the node is quantized,
+        biases: node name -> correction of the bias of each output channel when the node is quantized,
             float32-exact.
-        roundings: node name -> how its weight is rounded when it is quantized, where that is not to the
-            nearest.
-        padded_channels: activation -> how many channels it has in the quantized model, where that is more
-            than in the float one (see `channel_groups`).
+        roundings: node name -> rounding of its quantized weight, if it is not to the nearest.
+        padded_channels: activation -> number of its channels in the quantized model, if that is more than in
+            the float model (see `channel_groups`).
         folded_widths: Conv -> how many columns of its result are computed together, as channels (see
             `rewrites.WIDTHS`).
-        shapes: activation -> its shape in the profile's samples, None for sizes that differ, where the model
-            does not tell its rank.
+        shapes: activation -> its shape in the profile's samples, None for sizes that differ, if the model
+            does not determine its rank.
     """
 
     equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
@@ -145,17 +144,18 @@ class Kind(StrEnum):
 
     @cached_property
     def reads_quantized(self) -> bool:
-        """Whether such a node reads quantized activations; the others read float values."""
+        """Whether nodes of this kind read quantized activations; the others read float values."""
         return self in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
 
     @cached_property
     def counts_as_quantized(self) -> bool:
-        """Whether such a node computes on quantized values, whenever their parameters are known."""
+        """Whether nodes of this kind compute on quantized values, with parameters from a profile or at run
+        time."""
         return self.reads_quantized or self is Kind.DYNAMIC
 
     @property
     def has_weights(self) -> bool:
-        """Whether such a node may have quantized weights."""
+        """Whether nodes of this kind may have quantized weights."""
         return self in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 
 
@@ -168,16 +168,15 @@ class NodePlan:
     """The decision for one node.
 
     Attributes:
-        kind: what becomes of it.
+        kind: its kind.
         because: why it stays float (of WEIGHT_ONLY, why nothing else became of it), or a
             remark in words, such as the figures of a weight.
-        inputs: parameters by input index, for the uses that want other parameters than the tensor is
-            stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
-            its cache of keys and values, or appends to one.
+        inputs: parameters by input index, if they differ from those of the tensor: the lowering then converts
+            on that edge only. For a FLOAT node, the parameters of its cache of keys and values.
         implementation: which of the equivalent ways the lowering writes the node in: an `Implementation`,
             or a rewrite (`plan.rewrites`).
-        float32: why its float values are float32 where others are float16 (setting `float_type`), or in
-            words; "" for what the setting says.
+        float32: reason why its float values are float32 while others are float16 (setting `float_type`), or a
+            text; "" without a reason.
     """
 
     kind: Kind
@@ -188,7 +187,8 @@ class NodePlan:
 
     @property
     def reason(self) -> str:
-        """Why it stays float, or a remark, and why in float32 where others are float16, in words."""
+        """The reason why it stays float, or a remark, and why it is float32 while others are float16, in
+        words."""
         return "; ".join(filter(None, (str(self.because), str(self.float32))))
 
     @property
@@ -204,7 +204,7 @@ class NodePlan:
 
     @property
     def float_reason(self) -> FloatReason:
-        """Why a node stays float; a reason in words alone has the code UNKNOWN."""
+        """The reason why a node stays float; a reason without a code has UNKNOWN."""
         if isinstance(self.because, FloatReason):
             return self.because
         return because(ReasonCode.UNKNOWN, text=self.because)
@@ -215,7 +215,7 @@ class SharedScale:
     """Activations that share their parameters, and how they came to: a record for people, see `explain`.
 
     Attributes:
-        members: name -> smallest and largest number of its own calibrated range.
+        members: name -> ends of its own calibrated range.
         range: the common range.
         range_set_by: the members whose ranges make it.
         tied_by: names of the nodes that tied them.
@@ -237,9 +237,9 @@ class OutputCheck:
         value: the figure, 0 for no difference.
         limit: above which the output is too far off.
         samples: how many were run.
-        sqnr: of all elements, in dB; None where it is not finite.
-        fault: what is broken in it whatever the figure, "" for nothing.
-        figures: the figure, what is wanted, and the SQNR with its interval, in words.
+        sqnr: SQNR of all elements, in dB; None if it is not finite.
+        fault: a fault regardless of the figure; "" without one.
+        figures: the figure, its limit, and the SQNR with its interval, in words.
     """
 
     output: str
@@ -284,10 +284,9 @@ class PredictedTime:
 
     Attributes:
         float_us: microseconds of the float model, as its file has it.
-        planned_us: of the model as it is planned.
+        planned_us: time of the planned model.
         table: runtime, threads and processor of the kernel times that it was predicted from.
-        error: share by which `planned_us / float_us` was off at most for nine of ten models; 0 where that is
-            not known.
+        error: largest relative error of `planned_us / float_us` for nine of ten models; 0 if unknown.
     """
 
     float_us: float
@@ -320,11 +319,10 @@ class PlanOrigin:
     Attributes:
         profile: digest of the profile (`provenance.profile_digest`); "" without one.
         estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
-        sqnr_bands: the same outputs -> lowest and highest SQNR in dB that is expected, where the estimate is
-            from measured noise.
-        checks: what was measured of outputs before the model was written; () where it was not run.
-        time: what a run is predicted to take; None where the target has no times of kernels, or they were not
-            to be used.
+        sqnr_bands: the same outputs -> lowest and highest expected SQNR in dB, if the estimate comes from
+            measured noise.
+        checks: measured errors of the outputs before the model was written; () if it was not run.
+        time: predicted time of a run; None if the target has no kernel times, or they are disabled.
         decisions: in a file, digest of the plan that these estimates are of (`provenance.plan_digest`).
     """
 

@@ -42,12 +42,12 @@ class Provenance:
         target, form, schema: of the plan; "" in an instrumented model.
         plan: digest of the plan (`plan_digest`); "" in an instrumented model.
         profile: digest of the profile that the plan was made from (`profile_digest`); "" without one.
-        estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
-            not known, as without a profile.
-        sqnr_bands: the lowest and highest SQNR that was expected, where noise was measured for the estimate.
+        estimated_sqnr: graph output -> estimated SQNR of the plan in dB; empty if unknown, as without a
+            profile.
+        sqnr_bands: the lowest and highest expected SQNR, if noise was measured for the estimate.
         borders: parameters of the inputs and outputs that are integers outside.
         instrumented: whether the model has profiling nodes.
-        quantized_nodes: how many nodes have integer values; None where the model does not say.
+        quantized_nodes: number of nodes with integer values; None if unknown.
     """
 
     tool: str
@@ -154,7 +154,7 @@ Entry = TypeVar("Entry")
 
 
 def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any], Entry]) -> dict[str, Entry]:
-    """Return the entries by name of a model's metadata, as JSON under a key; none where they are spoiled."""
+    """Return the entries by name in a model's metadata, JSON under a key; empty if it is damaged."""
     try:
         return {name: entry_of(value) for name, value in parse_json(metadata.get(key, "{}")).items()}
     except (PlanError, ValueError, TypeError, AttributeError, LookupError, OverflowError):

@@ -3,8 +3,8 @@
     format: qprof-plan/1
     tool: ...                        who wrote it
     model: file, structure, weights, opset
-    config: the settings that were asked for
-    findings:                        what a user should know, see `findings`
+    config: the settings
+    findings:                        notes and warnings, see `findings`
       - {code: opset-raised, sentence: opset raised from 11 to 13, figures: {from: 11, to: 13}}
     tensors:                         one line for each quantized tensor
       x: {type: uint8, scale: 0.0123, zero_point: 128}
@@ -13,39 +13,38 @@
       conv1: {kind: quantized}
       tanh: {kind: lookup-table, implementation: sigmoid}
       einsum: {kind: float, reason: {code: unsupported-operator, operator: Einsum}}      see `reasons`
-      pow: {kind: float, reason: ..., float32: by hand}      in float32, where the others are float16
+      pow: {kind: float, reason: ..., float32: by hand}      in float32, while the others are float16
       add: {kind: quantized, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
-    shared_scales:                   what shares parameters and why: a record for people, not read when
-        applied
-      - range: [-1.5, 2.0]           of all of them
-        range_set_by: [x]            those whose own ranges make it
+    shared_scales:                   tensors with common parameters, and the cause; for people, not read
+      - range: [-1.5, 2.0]           the common range
+        range_set_by: [x]            members whose own ranges determine it
         tied_by: [concat1]           the nodes that tied them
         members: each with its own range
-    adjustments:                     only when there are some; each vector is one text
-      equalization:                  log2 of what each channel is divided by
+    adjustments:                     if there are any; each vector is one text
+      equalization:                  log2 of the divisor of each channel
         x: {axis: 1, inserted: false, log2_scales: 0 -1 -3}
-      biases:                        what is added to the bias of each output channel
+      biases:                        correction of the bias of each output channel
         conv1: 0.25 -1e-05
-      roundings:                     how far each quantized weight is from the nearest
+      roundings:                     difference of each quantized weight from the nearest
         conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
-      padded_channels:               how many channels an activation has in the quantized model
+      padded_channels:               number of channels of an activation in the quantized model
         y: 16
-      folded_widths:                 how many columns of a convolution's result are computed together
+      folded_widths:                 number of columns of a convolution's result computed together
         conv1: 4
-      shapes:                        shape in the samples of an activation whose rank the model does not tell
+      shapes:                        shape in the samples, for an activation of unknown rank
         x: [null, 64]
-    origin:                          what the plan was made from
+    origin:
       profile: 0123456789abcdef...   digest of the profile
-      decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
+      decisions: 0123456789abcdef... digest of the plan; estimates do not apply to an edited plan
       estimated_sqnr: {y: 31.5}      dB, by output
-      sqnr_bands: {y: [24, 40]}      dB in which it is expected; left out where noise was not measured
-      checks:                        how far outputs were from float on calibration samples, where it was run
+      sqnr_bands: {y: [24, 40]}      the expected band in dB, if noise was measured
+      checks:                        measured errors of outputs on calibration samples, if it was run
         - {output: y, measure: moved probability, value: 0.011, limit: 0.047, samples: 16}
     ...
 
-A reason that a person writes may be a text. The last line is "...", so that a cut-off file is noticed. A
-scale is written as the shortest decimal of its float32, and what a person writes is rounded to float32. A
-zero_point for many scales may be written once when all are equal.
+Your own reason may be any text. The last line is "...", so that a cut-off file is noticed. A scale is written
+as the shortest decimal of its float32; other numbers are rounded to float32. A zero_point for many scales may
+be written once if all are equal.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def _texts(plan: QuantPlan) -> Iterator[str]:
 
 
 def _entries(key: str, value: Any, indent: int = 0, *, levels: int) -> Iterator[str]:
-    """Yield the lines of an entry, with lines of their own for what is in it to a depth of `levels`."""
+    """Yield the lines of an entry, with separate lines for its contents to a depth of `levels`."""
     value = _WRITTEN[type(value)](value) if type(value) in _WRITTEN else value
     if not levels or not value or not isinstance(value, Mapping | list):
         yield entry(key, flow_text(value), indent)
@@ -269,7 +268,7 @@ class ParameterFields:
 
     Attributes:
         type: Type of the quantized values.
-        axis: Of the channels, where each has a scale.
+        axis: Axis of the channels, if each has a scale.
         block_size: Elements that share a scale.
     """
 
@@ -285,10 +284,10 @@ class NodeFields:
     """The fields of a node.
 
     Attributes:
-        kind: as what it is written.
-        implementation: how, where there are several ways.
+        kind: its kind.
+        implementation: its implementation, if there are several.
         reason: why it stays float, a code with its figures; or a remark.
-        float32: why its float values are float32 where others are float16.
+        float32: reason why its float values are float32 while others are float16.
         inputs: number of an input to parameters that it reads instead of the tensor's.
     """
 

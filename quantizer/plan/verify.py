@@ -1,8 +1,7 @@
 """The rules that every plan obeys: small predicates in `CHECKS`, each with the sentence of its breach.
 
-They are checked after planning, and after a plan is loaded that a person may have edited. That scales are
-positive and zero points values of their type is not among them: no `QuantParams` can be made otherwise. Nor
-is what a form refuses to write.
+They are checked after planning, and after loading a plan, because it may have been edited. `QuantParams`
+itself checks scales and zero points. Forms check their own limits.
 """
 
 from __future__ import annotations

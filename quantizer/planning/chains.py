@@ -1,19 +1,18 @@
 """Pointwise chains: nodes that together are a function of one variable: x * sigmoid(x), a written-out Gelu.
 
-A chain reads one activation, and scalar constants; each of its operators works element by element; no
-other node reads its inner tensors. So it can be one look-up table with no rounding but the last, which no
-sequence of integer operators is. A target says by `Target.lookup_tables` what it does with them:
+A chain reads one activation, and scalar constants; each of its operators works element by element; no other
+node reads its inner tensors. So it can be one look-up table with a single rounding, unlike a sequence of
+integer operators. `Target.lookup_tables` defines how a target handles chains:
 
 ===========  ===============================================================================================
-"separate"   each operator is planned by itself, where all of them can be quantized; elsewhere the chain stays
-             float as a whole
+"separate"   each operator is planned by itself if all of them can be quantized; if not, the chain stays float
+             as a whole
 "portable"   one look-up table, in standard ONNX
-"runtime"    float between conversions, which the runtime compiles as it likes
+"runtime"    float between conversions, compiled by the runtime
 ===========  ===============================================================================================
 
-SiLU and GELU may be one operator of the runtime's own too, in float (`Target.spellings`): a SiLU whose
-operators would be quantized each by itself is that where the table of kernel times says that it is faster,
-with no gate of 8 bits.
+SiLU and GELU may also be one float operator of the runtime (`Target.spellings`): for a SiLU whose operators
+would be quantized separately, this is used if the table of kernel times predicts that it is faster.
 
 A chain that is planned as one is one node while the plan is made (`PlanningFacts.contracted`): its inner
 tensors need no profile and have no parameters. In the plan each of its nodes has an entry;

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """A model with the profile of its activations, and what follows from these alone."""
+    """A model with the profile of its activations, and facts that follow only from these."""
 
     graph: Graph
     profile: Profile

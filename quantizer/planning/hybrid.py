@@ -1,24 +1,23 @@
 """Nodes that compute in float, or nearly, and keep their weights quantized: dynamic and weight-only. Pure.
 
-What the selection left in float is looked at once more, in this order:
+Nodes that the selection left in float are considered again, in this order:
 
-1. A large embedding table that nodes only read entries from is quantized in every mode: each entry has a
-   scale of its own, and what was read is dequantized. Tables whose entries turn activations, the cosines and
-   sines of rotary positions, are no embeddings.
+1. A large embedding table from which nodes only read entries is quantized in every mode: each entry has its
+   own scale, and the result is dequantized. Tables with cosines and sines of rotary positions are not
+   embeddings.
 2. Modes "dynamic" and "auto": a product whose kernel can compute the parameters of its activations at run
-   time becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and
-   largest value of all samples, leaves `MIN_DYNAMIC_SQNR_DB`: one sample spans no more than all do, so this
-   is the worst. A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone. An
-   LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
-   and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it). So does a GRU or an
-   RNN, written as a Scan, where the table of kernel times says that it is faster.
-3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`, in the format that was asked for or that a size chose, and with 8 bits instead
-   of 4 where a profile shows that an output would be below `min_output_sqnr` otherwise; in mode "dynamic"
-   those whose kernel computes with the quantized weight. A limit that an output has by default widens
-   nothing: whoever asks for 4 bits has them, with a profile as with samples or without either.
-4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
-   when it loads the model, and where the noise budget allows (`noise_budget`).
+   time becomes `Kind.DYNAMIC`. In "auto" this requires that the quantization noise, estimated for the
+   smallest and largest value of all samples, leaves `MIN_DYNAMIC_SQNR_DB`: one sample has no wider range than
+   all, so this is the worst case. A kernel that is slower than float is only used in mode "dynamic" with
+   `cost_model` off. An LSTM also becomes dynamic in mode "static", if `AUTO_SQNR` is left: it has no static
+   kernel, and loses almost nothing (a voice detector: 46 dB, 1.2 times as fast). The same applies to a GRU or
+   an RNN, written as a Scan, if the table of kernel times predicts that it is faster.
+3. Mode "weight-only": any operator that the target can give a quantized constant becomes `Kind.WEIGHT_ONLY`,
+   in the chosen format or the format that fits a size, and with 8 bits instead of 4 if a profile shows that
+   an output would be below `min_output_sqnr`; in mode "dynamic" only nodes whose kernel computes with the
+   quantized weight. Default limits of outputs never change 4 bits to 8.
+4. Modes "static" and "auto": remaining float nodes get int8 weights if the runtime dequantizes these when it
+   loads the model, and if the noise budget allows (`noise_budget`).
 
 Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """
@@ -366,10 +365,11 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
 
 
 def formats_of_ends(facts: PlanningFacts) -> dict[str, WeightFormat]:
-    """Return 8 bits as the format of tables and last products, if few bits are asked for and no size.
+    """Return 8 bits as the format of tables and last products, if weights have few bits and there is no size
+    limit.
 
-    That is in a model with a large table: what makes the words of a language model, and what scores them.
-    Their errors reach the output unmixed; and a table that is the last product too is stored once.
+    This applies to models with a large table: the embedding of a language model and its last product. Their
+    errors reach the output directly. A table that is also the last product is stored once.
     """
     config, graph = facts.config, facts.graph
     tables, last, followed = dict[str, int](), set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""The results of plans that were tried are passed beside the facts of a model, which stay as they are."""
+"""Results of plans that were tried are passed beside the facts of a model, which do not change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Known:
         return replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
 
     def renamed(self, by_planned_node: Callable[[FloatReasons], FloatReasons]) -> Known:
-        """Return it with the nodes as they are planned: a chain is one of them."""
+        """Return it with the nodes of the planning, in which a chain is one node."""
         return replace(self, floats=by_planned_node(self.floats), unfit=by_planned_node(self.unfit))
 
 

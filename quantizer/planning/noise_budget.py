@@ -2,15 +2,15 @@
 
 Steps, in this order (`make_plan`):
 
-1. Weights get formats, where they are not to have all the same.
-2. All is decided, and again as long as a rule names nodes that are better in float (`planner.decide`). The
-   rules about time are asked first; then those about noise, which are here: what leads to a
-   step inside of the model; while an output is above its limit, the nodes without whose noise it is within
-   and that cost the least time, by a minimum cut of the graph (`cheapest_floats`); products at the head of
-   the model that are cheap in float and add much noise (`cheap_nodes`).
-3. What is left of the budget is for int8 weights of float nodes, which save no time
+1. Weights get formats, if they may differ.
+2. Everything is decided, and again as long as a rule names nodes that are better in float (`planner.decide`).
+   Rules about time come first, then those about noise, which are here: nodes that lead to a step function
+   inside the model; while an output exceeds its limit, the nodes with the least time whose noise must go, by
+   a minimum cut of the graph (`cheapest_floats`); products at the beginning of the model that are cheap in
+   float and add much noise (`cheap_nodes`).
+3. The rest of the budget is for int8 weights of float nodes, which save no time
    (`_with_int8_weights_in_budget`).
-4. What is estimated of the outputs is told (`_with_estimates`).
+4. The plan gets the estimates of the outputs (`_with_estimates`).
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ def cheap_nodes(
 ) -> dict[str, FloatReason]:
     """Return products at the head of the model that are better in float, each with the figures.
 
-    Only those with float nodes before them alone: they move the border and add no conversions. Noise is
+    Only nodes with only float nodes before them: they move the border and add no conversions. Noise is
     compared with the variance of an output: a constant offset carries no information.
     """
     total = sum(noise.values(), np.zeros(len(flow.outputs)))

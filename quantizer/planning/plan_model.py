@@ -1,21 +1,21 @@
 """The order of planning: facts, a first plan, adjustments, the shapes that kernels prefer.
 
-    facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
+    facts = model_facts(prepared, profile, recipe)  facts, and the chains that are planned as one node
     planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),
                                                     within the noise budget (`noise_budget.make_plan`)
-    planned = saving_time(planned)                  no arithmetic in integers where that saves too little
+    planned = saving_time(planned)                  no arithmetic in integers if that saves too little
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
-    planned = fitted_to_kernels(planned)            padded channels; what each float node and a run take
-    planned = in_formats(planned)                   with float16 what computes in float32, and why
+    planned = fitted_to_kernels(planned)            padded channels; times of each float node and of a run
+    planned = in_formats(planned)                   with float16 the nodes in float32, and the reasons
     verify_plan(planned.plan, ...)                  no rule of a plan is broken
 
 `plan_from` does all of it but the first, each step once. `rounded_with_samples` goes on with a plan whose
 weights are to be rounded with samples.
 
-Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
-the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
-applies them to the model again.
+Each step takes and returns a `PlannedModel`. Nodes that are float in one plan stay float in the next, because
+that plan estimated their noise at the outputs. A plan belongs to the prepared model and carries its
+adjustments; `open_plan` applies them to the model again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PlannedModel:
 
     @property
     def source_facts(self) -> PlanningFacts:
-        """Its facts; a plan that was read has none, and is not planned further."""
+        """Its facts; a plan that was read has no facts, and is not planned further."""
         assert self.facts is not None
         return self.facts
 
@@ -157,7 +157,7 @@ def _has_channels(facts: PlanningFacts) -> bool:
 
 
 def _without_channels(facts: PlanningFacts) -> list[Finding]:
-    """Return a finding if adjustments need records of channels and the profile has none."""
+    """Return a finding if adjustments need channel statistics and the profile lacks them."""
     config, weighted = facts.config, weighted_channels(facts.graph)
     is_asked = config.mode not in DATA_FREE and not (config.equalization == config.bias_correction == "off")
     observed = [name for name in weighted if name in facts.measured]
@@ -285,7 +285,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
 
 
 def in_formats(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with what the formats of numbers add to an adjusted one."""
+    """Return an adjusted plan with the additions of number formats."""
     for number_format in formats_of(planned.source_facts.config):
         planned = number_format.adjusted(planned)
     return planned
@@ -378,7 +378,7 @@ def rounded_with_samples(
 
 
 def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
-    """Return a plan with the model that it is applied to, after `verify_plan`; `where` is for messages."""
+    """Return a plan with its model, after `verify_plan`; messages call it `where`."""
     check_identity(plan, prepared.identity, where)
     shaped = with_shapes(prepared.model, plan.adjustments.shapes)
     adjusted = apply_equalization(shaped, plan.adjustments.equalization, where)

@@ -1,18 +1,18 @@
 """Facts -> one plan: `decide`. Pure.
 
-A decision asks one question after the other, and no answer is changed by a later one:
+A decision has these steps, and no step changes the result of an earlier one:
 
-    what is in a format of numbers?         `plan.formats`: the rest is planned around it
-    what becomes of each node?              `selection.select`, then `hybrid.find_hybrids` of what stays float
-    which activations share a scale?        `shared_scales.find_groups`
-    which parameters has each tensor?       `parameters.choose_parameters`
-    how is each node written?               `_implementation`
-    what do formats change in the plan?     `plan.formats`
+    nodes in number formats                 `plan.formats`: the rest is planned around them
+    the kind of each node                   `selection.select`, then `hybrid.find_hybrids` for float nodes
+    activations that share a scale          `shared_scales.find_groups`
+    parameters of each tensor               `parameters.choose_parameters`
+    implementation of each node             `_implementation`
+    changes by number formats               `plan.formats`
 
-A rule (`FloatRule`) looks at a whole decision and names nodes that are better in float, whose answers depend
-on those of all others: they are slower in int8, or have too much noise. `decide`
-asks anew with these in float, until no rule names another. Rules about time are here (`rounded_outputs`,
-`unprofitable`), others in `noise_budget`, whose `make_plan` has them in their order.
+A rule (`FloatRule`) looks at a whole decision and names nodes that are better in float because they are
+slower in int8, or too noisy. `decide` repeats the steps with these in float, until no rule names another.
+Rules about time are here (`rounded_outputs`, `unprofitable`), others in `noise_budget`, whose `make_plan` has
+them in their order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A plan, and the answers to the questions before it that it does not hold."""
+    """A plan, and intermediate results that it does not contain."""
 
     facts: PlanningFacts
     floats: FloatReasons  # nodes that stay float whatever the answers are, each with the reason

@@ -59,15 +59,15 @@ def candidates_of(facts: PlanningFacts) -> dict[str, Candidate]:
 def select(facts: PlanningFacts, own: Mapping[str, Candidate], floats: FloatReasons) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
 
-    `own` are the candidates of the facts, `floats` nodes that stay float whatever could become of them.
+    `own` are the candidates of the facts, `floats` nodes that must stay float.
 
     Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
     memory-bound ones between them, as far as that saves conversions:
 
     1. A memory-bound node joins if an activation that it reads is quantized and the rest is, or can be,
        too.
-    2. A node that only passes values through, and a memory-bound convolution, joins as well if all its
-       readers want quantized input and no more elements have to be converted before it than after it.
+    2. A node that only passes values through, and a memory-bound convolution, also joins if all its readers
+       need quantized input and no more elements must be converted before it than after it.
     3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
        no rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
        and look-up tables spread, and only if they lead to quantized nodes again.

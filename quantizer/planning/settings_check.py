@@ -1,7 +1,7 @@
 """The settings of a call held against the model, before any data are read.
 
-`check_settings` is the one place that says early what planning would refuse: each name, type and shape is
-looked up by the function that planning itself looks it up with.
+`check_settings` reports early what planning would reject. It looks up each name, type and shape with the same
+functions as planning.
 """
 
 from __future__ import annotations

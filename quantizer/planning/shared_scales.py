@@ -1,10 +1,10 @@
-"""Which activations share their parameters: groups, joined where the operator table says so. Pure.
+"""Groups of activations that share their parameters, joined by the rules of the operator table. Pure.
 
-A group has one range. It is the range of the tensors that *set* it: the tensor that the quantized values come
-from, or, where a clip without other readers follows, the clip's output, because what the clip cuts off needs
-no quantized values. Operators that need one scale for all inputs (`Constraint.ALL_SAME`, such as Concat) join
-their groups if the common range costs no member more than `MAX_LOSS_DB`; elsewhere each input keeps its own
-parameters and is requantized on the edge.
+A group has one range. It is the range of the tensors that *set* it: the source of the quantized values, or,
+if a clip without other readers follows, the clip's output, because clipped values need no integers. Operators
+that need one scale for all inputs (`Constraint.ALL_SAME`, such as Concat) join their groups if the common
+range costs no member more than `MAX_LOSS_DB`; if not, each input keeps its own parameters and is requantized
+on the edge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Types, blocks and implementation of the weights of nodes whose activations are float. Pure.
 
-A weight is stored in the type that was asked for where the target has it, with a scale for each block of the
-axis that its product sums over; else in 8 bits with a scale for each output channel. How the node is written:
+A weight is stored in the chosen type if the target supports it, with a scale for each block of the axis that
+its product sums over; else in 8 bits with a scale for each output channel. The node is written as:
 
 ==================  ==========================================================================================
 runtime             an operator of the runtime's own that reads packed weights (MatMulNBits and
@@ -171,7 +171,7 @@ def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
 
 
 def stand_in(facts: PlanningFacts) -> WeightFormat:
-    """Return the format of weights for which few bits are too few: 8, with a scale for each channel."""
+    """Return the format of weights that need more bits: 8 bits, with a scale for each channel."""
     return WeightFormat(signed_type(facts), 0, symmetric_schema(facts))
 
 

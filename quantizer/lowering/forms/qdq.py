@@ -2,14 +2,14 @@
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
 output must be quantized), Gemm with alpha = beta = 1, MatMul (both also with float output), Add, Mul, Concat,
-Where, AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu. On integers where input and output have
-equal parameters: MaxPool, ReduceMax, ReduceMin, Reshape, Flatten, Transpose, Squeeze, Unsqueeze, Slice,
-Gather, GatherElements, Split, Expand, Tile, DepthToSpace, Resize (nearest); ArgMax. Float between
-conversions: ConvTranspose, Sub, Div, Max, Min, Pad, Tanh, HardSigmoid, HardSwish, Gelu, Erf, Exp, ReduceMean,
-ReduceSum, Resize (linear), GlobalMaxPool, GatherND, SpaceToDepth, Relu and Clip that saturation does not
-cover, 16 bits. The constant operand of Add, Mul, Concat, Where, and a constant first operand of MatMul, must
-be uint8. An int8 activation with two readers, or that is a graph output too, leaves its neighbours in float:
-x86-64 wants uint8 activations (or the session option session.qdqisint8allowed = 1).
+Where, AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu. On integers if input and output have equal
+parameters: MaxPool, ReduceMax, ReduceMin, Reshape, Flatten, Transpose, Squeeze, Unsqueeze, Slice, Gather,
+GatherElements, Split, Expand, Tile, DepthToSpace, Resize (nearest); ArgMax. Float between conversions:
+ConvTranspose, Sub, Div, Max, Min, Pad, Tanh, HardSigmoid, HardSwish, Gelu, Erf, Exp, ReduceMean, ReduceSum,
+Resize (linear), GlobalMaxPool, GatherND, SpaceToDepth, Relu and Clip that saturation does not cover, 16 bits.
+The constant operand of Add, Mul, Concat, Where, and a constant first operand of MatMul, must be uint8. An
+int8 activation with two readers, or that is also a graph output, leaves its neighbours in float: x86-64 needs
+uint8 activations (or the session option session.qdqisint8allowed = 1).
 """
 
 from __future__ import annotations
