@@ -49,7 +49,6 @@ from .estimates import (
     int8_share,
     node_records,
     run_times,
-    tensor_noise,
     tensor_records,
 )
 from .excerpts import Excerpt
@@ -107,7 +106,6 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
         changes = section("changes to try", lambda: tuple(_changes(results))) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
-    at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
     excerpts = section("samples", lambda: _excerpts(evaluation)) or ()
     judgement = None if quantization is None else quantization.verdict
@@ -153,7 +151,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         gates=gates,
         what_ifs=changes,
         noise=budgets,
-        tensor_noise=at_tensors,
+        layers=() if results.layers is None else results.layers.layers,
         tensors=tensors,
         nodes=nodes,
         run_times=times,

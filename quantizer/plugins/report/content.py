@@ -134,19 +134,6 @@ class NoiseBudget:
 
 
 @dataclass(frozen=True)
-class TensorNoiseRecord:
-    """Measured noise of one tensor, with all that was added upstream."""
-
-    tensor: str
-    operator: str  # what makes it
-    sqnr: float | None  # in dB, after the function `after` where there is one; None where it could not be
-    drop: float | None  # dB that the node which makes it adds
-    is_quantized: bool  # whether the tensor holds integers
-    after: str = ""  # operators of the function that all its readers compute, "" for none
-    is_equalized: bool = False  # whether its channels were equalized: its SQNR says little then
-
-
-@dataclass(frozen=True)
 class FloatGroupRecord:
     """Nodes that stay float for one reason, priced."""
 
@@ -324,7 +311,7 @@ class Report(Presented):
         gates: the limits.
         what_ifs: changes that were tried and make a better model.
         noise: the sources of noise of each output, the output with the lowest SQNR first.
-        tensor_noise: measured noise, in graph order.
+        layers: the tensors of both models compared, in graph order, as `compare-layers` has them.
         tensors: activations in graph order.
         nodes: nodes in graph order.
         run_times: predicted and measured times of both models, if known.
@@ -351,7 +338,7 @@ class Report(Presented):
     gates: tuple[GateResult, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
     noise: tuple[NoiseBudget, ...] = ()
-    tensor_noise: tuple[TensorNoiseRecord, ...] = ()
+    layers: tuple[Any, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     run_times: tuple[RunTime, ...] = ()
@@ -361,6 +348,11 @@ class Report(Presented):
     drift: Any = None
     findings: tuple[Finding, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def equalized(self) -> frozenset[str]:
+        """Tensors whose channels were equalized: their SQNR says little."""
+        return frozenset(tensor.name for tensor in self.tensors if tensor.is_equalized)
 
     @property
     def passed(self) -> bool:

@@ -42,7 +42,6 @@ from .content import (
     NoisePart,
     Parameters,
     RunTime,
-    TensorNoiseRecord,
     TensorRecord,
 )
 
@@ -118,7 +117,7 @@ def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:
     return replace(recipe, config=plan.config)
 
 
-# Where the noise of outputs comes from, and what is measured at each tensor ------------------------------
+# Where the noise of outputs comes from --------------------------------------------------------------------
 
 MAX_OUTPUTS = 12
 """Outputs whose noise a report takes apart: those with the lowest SQNR."""
@@ -141,24 +140,6 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
         name = output or "all outputs"
         budgets.append(NoiseBudget(name, noise.sqnr, needed.get(output), parts, found.samples))
     return tuple(budgets[:MAX_OUTPUTS])
-
-
-def tensor_noise(plan: QuantPlan | None, layers: Any) -> tuple[TensorNoiseRecord, ...]:
-    """Return the measured noise of the compared tensors."""
-    equalized = () if plan is None else map(equalized_name, plan.adjustments.equalization)
-    names = frozenset(equalized)
-    return tuple(
-        TensorNoiseRecord(
-            tensor=layer.tensor,
-            operator=layer.op_type,
-            sqnr=None if layer.effective is None else layer.effective.sqnr,
-            drop=layer.sqnr_drop,
-            is_quantized=layer.type == "quantized",
-            after=layer.after,
-            is_equalized=layer.tensor in names,
-        )
-        for layer in layers.layers
-    )
 
 
 # What a report says of each node: what it costs, why it stays float --------------------------------------

@@ -120,7 +120,7 @@ def _environment() -> Environment:
         node_kinds=NODE_KINDS,
     )
     environment.filters.update(
-        by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
+        by_tensor=sqnr_by_tensor,
         capitalised=capitalised,
         count=count_text,
         decibels=decibel_text,
@@ -199,6 +199,11 @@ def is_clipped(tensor: TensorRecord) -> bool:
     return params is not None and params.clipped >= NOTABLE_CLIPPING and not tensor.following
 
 
+def sqnr_by_tensor(layers: Sequence[Any]) -> dict[str, float]:
+    """Return the SQNR in dB of each tensor that was compared."""
+    return {layer.tensor: layer.effective.sqnr for layer in layers if layer.effective is not None}
+
+
 # Nodes ------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +267,7 @@ def drift_distance(distance: float | None) -> float:
 
 def script_data(report: Report) -> str:
     """Return tensors and nodes as compact JSON, which cannot end the element of the page that holds it."""
-    noise = {r.tensor: r.sqnr for r in report.tensor_noise}
+    noise = sqnr_by_tensor(report.layers)
     text = json.dumps(
         {
             "tensors": [_tensor_data(t, noise.get(t.name)) for t in report.tensors],

@@ -88,11 +88,9 @@ def _lines(report: Report) -> Iterator[str]:
         for g in report.gates
     ]
     yield from _table(("gate", "limit", "result", "where"), gates)
-    worst = sorted(
-        (r for r in report.tensor_noise if r.sqnr is not None and not r.is_equalized),
-        key=lambda record: record.sqnr or 0.0,
-    )
-    tensors = [(_code(r.tensor), r.operator, decibels(r.sqnr)) for r in worst[:MAX_LISTED]]
+    compared = [one for one in report.layers if one.effective and one.tensor not in report.equalized]
+    worst = sorted(compared, key=lambda one: float(one.effective.sqnr))[:MAX_LISTED]
+    tensors = [(_code(one.tensor), one.op_type, decibels(one.effective.sqnr)) for one in worst]
     yield from _table(("worst tensors", "made by", "SQNR dB"), tensors)
     if (night := report.drift) is not None:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"

@@ -147,7 +147,9 @@ def test_junit_has_a_case_for_each_gate(whole: Report) -> None:
 
 
 def test_markdown_has_no_column_of_what_was_not_measured(whole: Report) -> None:
-    unmeasured = replace(whole, tensor_noise=[replace(one, sqnr=None) for one in whole.tensor_noise])
+    unmeasured = replace(
+        whole, layers=[replace(one, difference=None, difference_after=None) for one in whole.layers]
+    )
     assert "| made by | SQNR dB |" in markdown(whole)
     assert "| made by |" not in markdown(unmeasured)
 
