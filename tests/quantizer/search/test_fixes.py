@@ -175,7 +175,7 @@ def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> 
         return found.text
 
     assert cause() == "a adds 90 % of the noise, run on 8 samples"
-    assert cause(21.0) == "a alone costs 9.0 dB (90 % of the noise), run on 8 samples"
+    assert cause(21.0) == "a costs 9.0 dB by itself (90 % of the noise), run on 8 samples"
     assert "other nodes round the same values" in cause(12.1)
     assert "other nodes round the same values" in cause(11.0)
     assert attribution({"a": 0.0}).cause == ()
