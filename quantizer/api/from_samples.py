@@ -582,7 +582,7 @@ def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
     planned = replace(result.planned, facts=result.facts)
     samples = samples_to_attribute_on(task.model.path, planned, task.samples.held_out, provider=provider)
-    return attribute(planned, samples, keeps=False, provider=provider)
+    return attribute(planned, samples, provider=provider)
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:

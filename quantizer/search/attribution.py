@@ -6,18 +6,16 @@ This is the one answer to which layer hurts. The cause of a verdict, the noise b
     whole    the plan's model is run as `evaluate` runs it: a state goes from step to step
     alone    groups of neighbours are quantized alone and run (`ranking`), the worst in ever smaller parts,
              until that with the most noise is one node; in groups that are left the estimate shares it out
-    kept     the worst nodes stay float, one after another, until the outputs hold
 
 Noise is the figure of an output over its limit (`output_shift`), squared: what the verdict goes by. It does
-not add up where nodes round the same values, or one saturates what another one makes: only `kept` says what a
-node's place in float is worth.
+not add up where nodes round the same values, or one saturates what another one makes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -34,12 +32,10 @@ from ..lowering.lower import lower
 from ..noise.output_limits import NoiseLimits, meanings_in_plan, noise_limits
 from ..noise.output_profile import profile_of_outputs
 from ..operators.graph import Graph
-from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
-from .ranking import NodesAlone, estimated_shares, measured_groups, prices_of, shared_out
+from .ranking import NodesAlone, estimated_shares, measured_groups, shared_out
 from .run_samples import RunSamples, run_samples
-from .submodels import left_float
 
 SAMPLES = 8
 """Samples that noise is attributed on where no number is given: all are in memory at once."""
@@ -50,17 +46,8 @@ STEPS = 256
 MOST_STEP_ELEMENTS = 2**27
 """Elements of all activations in these steps: more are as long in coming as the samples of a larger model."""
 
-MOST_KEPT = 12
-"""Nodes that are kept float one after another at most: more is a question of the noise budget."""
-
-KEPT_FIGURE = 0.89
-"""Figure over its limit at which outputs hold: 1 dB is left for other samples."""
-
 ALIKE = 0.8
 """Noise over that of another node from which both are alike: 1 dB."""
-
-LEAST_GAIN_DB = 0.5
-"""By which an output is better where a node is its cause by itself."""
 
 LARGEST = 1e12
 """Noise above which it is not told from more."""
@@ -94,7 +81,6 @@ class AttributedNode:
     nodes: tuple[str, ...]  # the last makes the result
     noises: Noises  # by output
     is_run: bool  # by themselves; else the estimate shares out the noise of a group
-    microseconds: float  # that float is predicted to take longer
 
     @property
     def name(self) -> str:
@@ -109,9 +95,6 @@ class Attribution:
     whole: Noises  # of the model, by output
     nodes: tuple[AttributedNode, ...]  # with the most noise at `output` first
     samples: str  # on which it was run, in words
-    kept: tuple[Noises, ...] = ()  # of the model with the first node float, the first two, and so on
-    enough: tuple[str, ...] = ()  # nodes that are to stay float for all outputs to hold, if that is known
-    held: Noises = field(default_factory=dict)  # of the model in which these are float
 
     @cached_property
     def output(self) -> str:
@@ -132,63 +115,18 @@ class Attribution:
         return [power / total if total > 0.0 else 0.0 for power in powers]
 
     @property
-    def sqnr(self) -> float | None:
-        """SQNR in dB of the output that decides."""
-        return self.whole[self.output].sqnr if self.whole else None
-
-    @property
     def is_noise(self) -> bool:
         """Whether there is any."""
         return any(self.powers(self.output))
-
-    @property
-    def holds(self) -> bool:
-        """Whether all outputs are within their limits."""
-        return _figure(self.whole) <= 1.0
-
-    @property
-    def gain(self) -> float | None:
-        """Decibels that the output that decides gains where the worst node is float; None if not run."""
-        before = self.sqnr
-        if not self.kept or before is None or self.output not in self.kept[0]:
-            return None
-        after = self.kept[0][self.output].sqnr
-        return math.inf if after is None else after - before
 
     @property
     def cause(self) -> tuple[Finding, ...]:
         """The finding on the node that adds most noise, or ()."""
         if not self.is_noise:
             return ()
-        worst, percent, gain = self.nodes[0], 100.0 * self.shares()[0], self.gain
-        figures, share = {"percent": percent}, f"{percent:.0f} % of the noise"
-        if gain is None:
-            sentence = f"{worst.name} adds {share}"
-        elif gain < LEAST_GAIN_DB:
-            sentence = f"{worst.name} adds {share}, and other nodes round the same values"
-        else:
-            costs = f"{gain:.1f} dB" if math.isfinite(gain) else "all that is lost"
-            sentence = f"{worst.name} costs {costs} by itself ({share})"
-            figures["db"] = gain
-        return (Finding(Code.MAIN_CAUSE, f"{sentence}, run on {self.samples}", worst.name, figures),)
-
-    @property
-    def spread(self) -> tuple[Finding, ...]:
-        """The finding that no few nodes are to blame: those that were tried in float are not enough."""
-        if not self.kept or self.enough:
-            return ()
-        after = self.kept[-1][self.output].sqnr if self.output in self.kept[-1] else None
-        if after is None:
-            return ()
-        count = len(self.kept)
-        sentence = f"with the {count} worst nodes float it is {after:.1f} dB: no few nodes are to blame"
-        remedy = "qprof quantize --data tries other settings, qprof tune searches further"
-        figures = {"nodes": count, "db": after}
-        return (Finding(Code.NO_BETTER_PLAN, sentence, self.output, figures, remedy),)
-
-
-def _figure(noises: Noises) -> float:
-    return max((noise.figure for noise in noises.values()), default=0.0)
+        worst, percent = self.nodes[0], 100.0 * self.shares()[0]
+        sentence = f"{worst.name} adds {percent:.0f} % of the noise, run on {self.samples}"
+        return (Finding(Code.MAIN_CAUSE, sentence, worst.name, {"percent": percent}),)
 
 
 @clocked("rank")
@@ -197,21 +135,15 @@ def attribute(
     samples: RunSamples,
     limits: NoiseLimits | None = None,
     *,
-    keeps: bool = True,
     provider: str = CPU,
 ) -> Attribution:
     """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
 
-    With `keeps` the worst nodes are run in float too, one after another, if outputs are above their limits.
     Raises ModelError if the plan's model cannot be run.
     """
     limits = limits or limits_of(planned, samples)
     noises = _measuring(samples, limits)
-
-    def whole(plan: QuantPlan) -> Noises:
-        return noise_of_plan(replace(planned, plan=plan), samples, limits, provider=provider)
-
-    first = whole(planned.plan)
+    first = noise_of_plan(planned, samples, limits, provider=provider)
     alone = NodesAlone(planned, samples, provider)
     measured = measured_groups(
         alone.units,
@@ -219,20 +151,16 @@ def attribute(
         lambda of_group: _power(of_group, first),
         worst_alone=True,
     )
-    estimated, prices = estimated_shares(planned), prices_of(planned)
+    estimated = estimated_shares(planned)
     nodes = []
     for group, of_group in measured.items():
         for unit, part in zip(group, shared_out(1.0, group, estimated), strict=True):
             own = {name: noise.part(part) for name, noise in of_group.items()}
-            price = sum(prices[name] for name in unit)
-            nodes.append(AttributedNode(unit, own, len(group) == 1, price))
+            nodes.append(AttributedNode(unit, own, len(group) == 1))
     places = {unit: place for place, unit in enumerate(alone.units)}
     nodes.sort(key=lambda node: places[node.nodes])
     found = Attribution(first, tuple(nodes), samples_text(samples))
-    found = replace(found, nodes=_worst_first(found, planned.graph))
-    if found.holds or not keeps:
-        return found
-    return _with_nodes_kept_float(found, lambda names: whole(left_float(planned.plan, names)))
+    return replace(found, nodes=_worst_first(found, planned.graph))
 
 
 def noise_of_plan(
@@ -270,33 +198,6 @@ def _measuring(samples: RunSamples, limits: NoiseLimits) -> Callable[[Sequence[O
         return found
 
     return noises
-
-
-def _with_nodes_kept_float(found: Attribution, run: Callable[[tuple[str, ...]], Noises]) -> Attribution:
-    """Return an attribution with runs of the worst nodes in float until outputs hold, and the nodes that are
-    enough."""
-    goal = KEPT_FIGURE**2
-    tried, kept, holds = list[AttributedNode](), list[Noises](), False
-    for node, power in zip(found.nodes, found.powers(found.output), strict=True):
-        if holds or not power > 0.0 or len(tried) == MOST_KEPT:
-            break
-        tried.append(node)
-        kept.append(run(_names(tried)))
-        holds = _figure(kept[-1]) <= goal
-    found = replace(found, kept=tuple(kept))
-    if not holds:
-        return found
-    # Some made things no better, for others round the same values: those are spared.
-    held = kept[-1]
-    for node in tried[-2::-1]:
-        without = [one for one in tried if one is not node]
-        if _figure(noises := run(_names(without))) <= goal:
-            tried, held = without, noises
-    return replace(found, enough=_names(tried), held=held)
-
-
-def _names(nodes: Sequence[AttributedNode]) -> tuple[str, ...]:
-    return tuple(name for node in nodes for name in node.nodes)
 
 
 def _power(noises: Noises, whole: Noises) -> float:

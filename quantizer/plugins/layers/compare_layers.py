@@ -71,6 +71,6 @@ def _cause(model: ModelFile, plan: PlanLike, samples: DataLike, judge: Judge) ->
     try:
         planned = open_plan(model.prepared, read_plan(plan), plan_name(plan))
         run = samples_to_attribute_on(model.path, planned, samples, judge.limit, provider=provider)
-        return attribute(planned, run, keeps=False, provider=provider).cause
+        return attribute(planned, run, provider=provider).cause
     except (ModelError, PlanError):
         return ()

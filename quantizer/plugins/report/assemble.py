@@ -52,7 +52,7 @@ from .estimates import (
     tensor_records,
 )
 from .excerpts import Excerpt
-from .suggestions import run_changes, tried_changes
+from .suggestions import tried_changes
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
     doubts = () if evaluation is None else evaluation.doubts
     if judgement is not None:
         grade, head, words = judgement.grade, *judgement.sentence.split(": ", 1)
-        causes = _causes(judgement, found, has_change=bool(changes))
+        causes = _causes(judgement, found)
         remark = head.removeprefix(grade).strip()
         verdict = _verdict(grade, words, gates, (*doubts, *judgement.findings, *causes), remark)
     elif evaluation is not None and evaluation.grades:
@@ -173,8 +173,6 @@ def _changes(results: Results) -> Iterator[WhatIf]:
     verdict = None if results.quantization is None else results.quantization.verdict
     if verdict is not None:
         yield from tried_changes(verdict)
-    elif results.attribution is not None:
-        yield from run_changes(results.attribution)
 
 
 def _size(results: Results) -> Size | None:
@@ -343,13 +341,13 @@ def _measured_speed(results: Results) -> Speed | None:
 # What to think of a model, in one word and one sentence --------------------------------------------------
 
 
-def _causes(verdict: Judgement, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
+def _causes(verdict: Judgement, found: Attribution | None) -> tuple[Finding, ...]:
     """Return the findings on the main causes of a fair or poor model, if its verdict has none yet."""
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
     if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
         return ()
-    return found.cause if has_change else found.cause + found.spread
+    return found.cause
 
 
 def _verdict(

@@ -266,7 +266,6 @@ class WhatIf:
     speedup: float | None  # over the float model; None where it was not timed
     nodes: tuple[str, ...] = ()  # those that stay float by it
     options: str = ""  # of `qprof quantize` that make it, to copy
-    measured_on: str = ""  # samples that its plan was run on, in words; "" for held-out ones
 
 
 @dataclass(frozen=True)

@@ -218,15 +218,13 @@ def _attributed(
         samples = _kept_samples(analysis) if data is None else data
         if samples is None:
             return None
-        keeps = True
-        if (evaluation := results.evaluation or results.seen) is not None:
-            keeps = is_poor = evaluation.decision.grade in ("fair", "poor")
-            if only_poor and not is_poor:
-                return None
+        evaluation = results.evaluation or results.seen
+        if only_poor and evaluation is not None and evaluation.decision.grade not in ("fair", "poor"):
+            return None
         planned = open_plan(analysis.prepared, analysis.plan)
         limit = CHECK_SAMPLES if data is None else None
         run = samples_to_attribute_on(analysis.model_file.path, planned, samples, limit, provider=provider)
-        found = attribute(planned, run, analysis.limits, keeps=keeps, provider=provider)
+        found = attribute(planned, run, analysis.limits, provider=provider)
         return replace(results, attribution=found)
 
     try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ...search.attribution import Attribution
-from ...search.fixes import MIN_GAIN_DB
-from ...search.verdict import Fix, Verdict
+from ...search.verdict import Verdict
 from .content import WhatIf
 
 MUCH_FASTER = 1.1
@@ -40,23 +38,6 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
             speedup=fix.speedup,
             nodes=nodes,
             options=shlex.join(fix.options),
-        )
-
-
-def run_changes(found: Attribution) -> Iterator[WhatIf]:
-    """Yield the float nodes with which the outputs of a plan held in a run."""
-    after = found.held[found.output].sqnr if found.output in found.held else None
-    gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
-    if found.enough and (gained is None or gained >= MIN_GAIN_DB):
-        yield WhatIf(
-            title=_kept_words(found.enough),
-            output=found.output,
-            sqnr=after,
-            gained=gained,
-            speedup=None,
-            nodes=found.enough,
-            options=shlex.join(Fix({"keep_float": found.enough}).options),
-            measured_on=found.samples,
         )
 
 

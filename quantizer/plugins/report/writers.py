@@ -117,8 +117,7 @@ def _lines(report: Report) -> Iterator[str]:
             )
         if change.speedup is not None:
             effects.append(f"{change.speedup:.2f} times float")
-        on = f" on {change.measured_on}" if change.measured_on else ""
-        yield f"{change.title}: {', '.join(effects)} (measured{on})\n"
+        yield f"{change.title}: {', '.join(effects)} (measured)\n"
         yield f"    qprof quantize ... {' '.join(change.options.splitlines())}\n"
     yield "</details>"
 
