@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,8 @@ import click
 
 from ...profiles.base.findings import Code, Finding, Severity, of_severity
 from ...profiles.base.options import options_of
-from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
+from ...quantizer.api.options import MIXED, OF_JUDGING, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
-from ...quantizer.targets.config import QuantConfig
 from ..console import (
     REPORTER,
     Stages,
@@ -46,7 +45,7 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.search.verdict import Fix, Judged
+    from ...quantizer.search.verdict import Judged
 
 
 @click.command(
@@ -145,7 +144,7 @@ def command(
     if as_json:
         echo(document("quantization", 1, result.to_dict()))
     else:
-        echo(summary_text(result, current_run().arguments, verbose=current_run().verbose))
+        echo(summary_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -171,7 +170,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
             )
 
 
-def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
+def summary_text(result: QuantizeResult, *, verbose: bool) -> str:
     """Return a result for people: a line for each fact, after its name."""
     alarms = of_severity(result.findings, Severity.ALARM)
     lines: list[str | tuple[str, str]] = [*finding_lines(alarms, verbose=verbose, width=9)]
@@ -179,7 +178,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
         lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose, width=9)
     else:
-        lines += _lines_of_judged(result, result.judged, arguments, verbose)
+        lines += _lines_of_judged(result, result.judged, verbose)
     if verbose:
         if result.predicted is not None:
             lines.append(("predicted", result.prediction))
@@ -200,7 +199,7 @@ def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Findin
 
 
 def _lines_of_judged(
-    result: QuantizeResult, judged: Judged, arguments: Sequence[str], verbose: bool
+    result: QuantizeResult, judged: Judged, verbose: bool
 ) -> Iterator[str | tuple[str, str]]:
     """Yield the verdict: the task first, then size, speed, fraction of int8, one cause, one suggestion."""
     verdict, evaluation = judged.verdict, judged.evaluation
@@ -216,34 +215,9 @@ def _lines_of_judged(
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
-        yield "try", f"{fix.brings}:"
-        words = fix.options
-        if size := fix.settings.get("fit_size") if MIXED in arguments else None:
-            words = ("--max-size", str(size))
-        yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])
+        yield "try", f"{shlex.join(fix.options)}: {fix.brings}"
     yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose, width=9)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)
-
-
-def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
-    """Yield the words of the command line without --fix and settings that a fix changes."""
-    known = options_of(QuantConfig)
-    changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
-    changed -= {"--keep-float"}  # names are added to those that are given
-    changed |= {"--max-size"} if "fit_size" in fix.settings else set()
-    words = iter(arguments)
-    for word in words:
-        name, _, value = word.partition("=")
-        if name == "--as":
-            value = value or next(words, "")
-            meant = PRECISIONS.get(value, {})
-            given = {key: str(text) for key, text in meant.items()}
-            kept = [word for key in given if key not in fix.settings for word in known[key].given(given[key])]
-            yield from kept if given.keys() & fix.settings.keys() else ("--as", value)
-        elif name not in (*changed, "--fix"):
-            yield word
-        elif not value:
-            next(words, None)

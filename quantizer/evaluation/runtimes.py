@@ -33,9 +33,8 @@ from ..model.external_data import float_weight_bytes, has_few_bit_floats
 from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
 from ..model.unread_types import UNREAD
-from ..plan.formats import CACHES, FLOAT16
+from ..plan.formats import CACHES, CONSTANTS, FLOAT16
 from ..plan.provenance import FLOAT_TYPE, borders_in
-from .float_constants import with_floats
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -98,7 +97,7 @@ def open_session(
     if has_few_bit_floats(model, UNREAD):
         with temporary_folder() as folder:
             file = str(folder / "model.onnx")
-            save_with_weights(with_floats(_read(model)), file)
+            save_with_weights(CONSTANTS.load(name).with_floats(_read(model)), file)
             return open_session(file, name, threads, options, provider)
     try:
         session = new_session(model, options, provider)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..prepare.prepare import PreparedModel
     from ..targets.target import Recipe
 
-FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES = (
+FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES, CONSTANTS = (
     OptionalModule("the formats of numbers", f"quantizer.plugins.formats.{module}")
-    for module in ("float8", "caches", "borders", "float16", "bit_packed", "sizes")
+    for module in ("float8", "caches", "borders", "float16", "bit_packed", "sizes", "float_constants")
 )
 """The first four have `FORMAT`."""
 

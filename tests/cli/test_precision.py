@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from qprof_onnx.cli.commands.quantize import _without
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.search.verdict import Fix
 
 from .running import qprof
 
@@ -85,10 +83,3 @@ def test_what_is_not_known_is_refused_in_one_line(tmp_path: Path, words: list[st
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_fix_of_what_a_word_stands_for_takes_the_place_of_the_word() -> None:
-    words = ["m.onnx", "--as", "weight-only-4", "-o", "q.onnx"]
-    fix = Fix({"weight_type": "int8"})
-    assert list(_without(words, fix)) == ["m.onnx", "--set", "mode=weight-only", "-o", "q.onnx"]
-    assert list(_without(words, Fix({"keep_float": ("a",)}))) == words

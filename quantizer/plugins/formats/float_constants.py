@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from ..model.computed_scales import scale_of
-from ..model.unread_types import replace_by, result_type, unread_constants
-from ..numerics.affine import FLOAT4E2M1, QuantParams, dequantize
+from ...model.computed_scales import scale_of
+from ...model.unread_types import replace_by, result_type, unread_constants
+from ...numerics.affine import FLOAT4E2M1, QuantParams, dequantize
 
 
 def with_floats(model: ir.Model) -> ir.Model:
