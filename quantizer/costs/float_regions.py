@@ -443,7 +443,6 @@ def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons
             code,
             int8_ms=region.quantized_ms,
             float_ms=region.float_ms,
-            region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
         )
         for region in regions
         for name in region.nodes

@@ -17,7 +17,6 @@ from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import Floats, UnaryFunction
-from .definitions import Definition, definition_of
 
 if TYPE_CHECKING:
     from .graph import Node
@@ -83,7 +82,7 @@ def function_of(node: ir.Node, opset: int) -> UnaryFunction:
 
 
 def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
-    """Return the function that a chain computes of its source, by `definitions` or onnx's reference."""
+    """Return the function that a chain computes of its source, by onnx's reference implementation."""
     evaluate = _evaluator(chain, opset, ())
     return lambda values: evaluate(values, ())
 
@@ -112,50 +111,6 @@ Evaluator = Callable[[Floats, Iterable[Floats]], Floats]
 
 def _evaluator(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Evaluator:
     """Return the function of a chain's source with numbers added to each of some tensors inside it."""
-    return _defined(chain, inner) or _referenced(chain, opset, inner)
-
-
-def _defined(chain: PointwiseChain, inner: Sequence[str]) -> Evaluator | None:
-    """Return the function by `definitions`; None for other nodes, constants of several elements, integers."""
-    places: dict[ir.Value, int] = {chain.source: 0}
-    constants: list[Floats | None] = [None]  # in each place; None for what is computed, and the source
-    steps: list[tuple[Definition, tuple[int | None, ...], int, int | None]] = []
-    for node in chain.nodes:
-        compute = definition_of(node)
-        if compute is None:
-            return None
-        for position, value in enumerate(node.inputs):
-            if value is None or value in places:
-                continue
-            array = None if value.const_value is None else value.const_value.numpy()
-            if array is None or array.size != 1:
-                return None
-            if array.dtype.kind == "f":
-                array = array.astype(np.float64)
-            elif (node.op_type, position) != ("Pow", 1):
-                return None
-            places[value] = len(constants)
-            constants.append(array.reshape(()))
-        result = node.outputs[0]
-        reads = tuple(None if value is None else places[value] for value in node.inputs)
-        places[result] = len(constants)
-        constants.append(None)
-        moved = inner.index(result.name) if result.name in inner else None
-        steps.append((compute, reads, places[result], moved))
-
-    def evaluate(values: Floats, added: Iterable[Floats]) -> Floats:
-        arrays, moves = [values, *constants[1:]], tuple(added)
-        with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
-            for compute, reads, place, moved in steps:
-                computed = compute(*(None if read is None else arrays[read] for read in reads))
-                arrays[place] = computed if moved is None else computed + moves[moved]
-        return np.asarray(arrays[-1], np.float64)
-
-    return evaluate
-
-
-def _referenced(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Evaluator:
-    """Return the function as onnx's reference implementation computes it."""
     import onnx
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator

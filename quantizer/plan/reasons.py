@@ -1,6 +1,6 @@
 """Why a node stays float: a code with its figures, and the sentences for people, which are only here.
 
-Adding a reason is adding a code, its sentence and, if many nodes read better together, its summary.
+Adding a reason is adding a code and its sentence, which also tells of several nodes.
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_DYNAMIC_KERNEL: "slower in int8: the kernel of {target} for a dynamic {operator} "
     "takes {times:.2g} times as long as float; --set cost_model=off quantizes it anyway",
     ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
-    ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
+    ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
-    "against {float_ms:.3g} ms float{region}",
+    "against {float_ms:.3g} ms float",
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
-    "included, against {float_ms:.3g} ms float{region}",
+    "included, against {float_ms:.3g} ms float",
     ReasonCode.MODEL_SAVES_TOO_LITTLE: "int8 saves too little: with it the whole model is predicted to take "
     "{ratio:.2f} of the time",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
@@ -157,23 +157,6 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "float16, and the inputs of its node {before:.0f} dB",
     ReasonCode.UNKNOWN: "{text}",
 }
-
-_SUMMARIES: Mapping[ReasonCode, str] = {
-    ReasonCode.BY_REQUEST: "kept float by request ({pattern})",
-    ReasonCode.UNSUPPORTED_OPERATOR: "operator not supported for int8: {operator}",
-    ReasonCode.NO_KERNEL: "{target} has no int8 kernel: {operator}",
-    ReasonCode.UNSUPPORTED_USE: "used in a way that has no int8 form: {text}",
-    ReasonCode.NOISE_BUDGET: "too much quantization noise: each node would leave output {output} an SQNR of "
-    "{sqnr:.1f} dB, and all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
-    ReasonCode.NOISE_LIMIT: "too much quantization noise: each node would leave {tensor} ({what}) an SQNR "
-    "of {sqnr:.1f} dB, and all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:.1f} dB",
-    ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
-    ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
-    "against {float_ms:.3g} ms float",
-    ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
-    "included, against {float_ms:.3g} ms float",
-}
-"""Sentences about several nodes, for codes whose usual sentence would read badly with many names."""
 
 _NAMED = 3
 """Names that a summary tells before it says how many more there are."""
@@ -252,9 +235,8 @@ def summary(reasons: Sequence[FloatReason]) -> str:
     if all(reason == first for reason in reasons):
         return str(first)
     figures = figure_names(first.code)
-    text = _SUMMARIES.get(first.code, _SENTENCES[first.code])
     parts = []
-    for literal, name, form, _ in string.Formatter().parse(text):
+    for literal, name, form, _ in string.Formatter().parse(_SENTENCES[first.code]):
         parts.append(literal)
         if name:
             values = [reason.details[name] for reason in reasons]

@@ -292,7 +292,7 @@ def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason
     if integer <= MAX_SCAN_TIME * floating:
         return None
     code = ReasonCode.PREDICTED_SLOWER if integer >= floating else ReasonCode.SAVES_TOO_LITTLE
-    return because(code, int8_ms=integer / 1e3, float_ms=floating / 1e3, region="")
+    return because(code, int8_ms=integer / 1e3, float_ms=floating / 1e3)
 
 
 def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:

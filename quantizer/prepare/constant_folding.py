@@ -1,4 +1,4 @@
-"""Constant folding: computes nodes with only constant inputs, by numpy or onnx's reference evaluator.
+"""Constant folding: computes nodes with only constant inputs, by onnx's reference evaluator.
 
 A written model contains the nodes of large constants again if they need fewer bytes (`unfold_constants`).
 """
@@ -6,7 +6,7 @@ A written model contains the nodes of large constants again if they need fewer b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,18 +237,6 @@ def _moved_type(node: ir.Node) -> ir.DataType | None:
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
     """Return the outputs; None when one is not computed, a type is unknown, or a result is too large."""
-    if (move := MOVED_BY_NUMPY.get(node.op_type)) is not None and len(node.outputs) == 1:
-        try:
-            moved = move(node, *inputs)
-        except _EVALUATOR_ERRORS:
-            return None
-        if moved is not None:
-            return [moved]
-    return _evaluate_in_onnx(node, inputs, version)
-
-
-def _evaluate_in_onnx(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
-    """Return the outputs as onnx's reference evaluator computes them; None as in `_evaluate`."""
     from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
 
     arrays = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
@@ -283,71 +271,6 @@ def _evaluate_in_onnx(node: ir.Node, inputs: Sequence[Array | None], version: in
     if sum(array.nbytes for array in results.values()) > allowed:
         return None
     return [results.get(name, np.zeros(0)) for name in proto.output]
-
-
-# What most models fold moves values, as numpy does by itself: the evaluator is not imported for these. Each
-# function returns None for what is left to the evaluator.
-
-
-def _cast(node: ir.Node, data: Array | None) -> Array | None:
-    to = ir.DataType(node.attributes.get_int("to", 0))
-    if data is None or data.dtype.kind not in "biu" or to not in _NUMPY or to == ir.DataType.FLOAT16:
-        return None
-    return data.astype(to.numpy())
-
-
-def _concat(node: ir.Node, *parts: Array | None) -> Array | None:
-    axis = node.attributes.get_int("axis")
-    arrays = [part for part in parts if part is not None]
-    same = {(part.dtype, part.ndim) for part in arrays}
-    return np.concatenate(arrays, axis) if axis is not None and len(same) == 1 else None
-
-
-def _gather(node: ir.Node, data: Array | None, indices: Array | None) -> Array | None:
-    axis = node.attributes.get_int("axis", 0)
-    if data is None or indices is None or data.size > LIMIT_GATHERED or indices.size > LIMIT_GATHERED:
-        return None
-    return np.asarray(np.take(data, indices, axis))
-
-
-def _reshape(node: ir.Node, data: Array | None, shape: Array | None) -> Array | None:
-    if data is None or shape is None or "allowzero" in node.attributes:
-        return None
-    return data.reshape([data.shape[i] if size == 0 else int(size) for i, size in enumerate(shape)])
-
-
-def _slice(node: ir.Node, data: Array | None, *limits: Array | None) -> Array | None:
-    starts, ends, axes, steps = (*limits, None, None, None, None)[:4]
-    if data is None or starts is None or ends is None:
-        return None
-    taken = [slice(None)] * data.ndim
-    places = range(starts.size) if axes is None else axes
-    every = [1] * starts.size if steps is None else steps
-    for axis, start, end, step in zip(places, starts, ends, every, strict=True):
-        taken[int(axis)] = slice(int(start), int(end), int(step))
-    return data[tuple(taken)]
-
-
-def _transpose(node: ir.Node, data: Array | None) -> Array | None:
-    return None if data is None else np.transpose(data, node.attributes.get_ints("perm", None))
-
-
-def _unsqueeze(node: ir.Node, data: Array | None, axes: Array | None = None) -> Array | None:
-    return None if data is None or axes is None else np.expand_dims(data, tuple(map(int, axes)))
-
-
-MOVED_BY_NUMPY: Mapping[str, Callable[..., Array | None]] = {
-    "Cast": _cast,
-    "Concat": _concat,
-    "Gather": _gather,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-}
-
-LIMIT_GATHERED = 1 << 12
-"""Elements up to which a table and indices are gathered without a look at how large the result is."""
 
 
 def _output_types(

@@ -232,7 +232,6 @@ def _left_float(bench: _Bench, check: SpeedCheck, known: Known) -> tuple[Planned
         ReasonCode.SLOWER_IN_INT8,
         int8_ms=check.after.quantized_ms,
         float_ms=check.after.float_ms,
-        region=", the whole model",
     )
     nodes = {node.name: reason for node in bench.facts.prepared.graph.nodes}
     planned = plan_from(bench.facts, replace(known, unfit=nodes))  # unfit nodes have no int8 weights either

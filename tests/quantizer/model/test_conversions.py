@@ -39,7 +39,7 @@ ALLOWED = {
     ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
     ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
     ("quantizer/prepare", "skeleton", "ir.to_proto"): "for shape inference, without large constants",
-    ("quantizer/prepare", "_evaluate_in_onnx", "ir.to_proto"): "one node, for the evaluator",
+    ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
     ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that targets --measure builds",
     ("quantizer/plugins", "measured_overheads", "ir.from_proto"): "the same",
     ("quantizer/plugins", "product_times", "ir.from_proto"): "the same",

@@ -44,14 +44,15 @@ def test_figures_of_several_nodes_are_told_with_their_range() -> None:
         because(ReasonCode.NOISE_BUDGET, output="y", sqnr=sqnr, total_sqnr=2.0, limit=18.0)
         for sqnr in (9.5, 3.25, 7.0)
     ]
-    assert "an SQNR of 3.2 to 9.5 dB, and all quantized nodes together 2.0 dB; the limit is 18 dB" in summary(
-        some
+    assert (
+        "an SQNR of 3.2 to 9.5 dB, and that of all quantized nodes 2.0 dB, below the limit of 18 dB"
+        in summary(some)
     )
 
 
 def test_names_of_several_nodes_are_told_once_each_up_to_three() -> None:
     some = [because(ReasonCode.UNSUPPORTED_OPERATOR, operator=op) for op in ("A", "B", "A", "C", "D")]
-    assert summary(some) == "operator not supported for int8: A, B, C and 1 more"
+    assert summary(some) == "operator A, B, C and 1 more is not supported for int8"
 
 
 def test_infinite_figures_become_ones_that_a_file_can_hold() -> None:

@@ -75,7 +75,7 @@ def test_a_node_that_stays_slower_whatever_is_asked_ends_the_search(
     net: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mode dynamic keeps nodes that were to be float; planning swift-f0 in it never ended."""
-    slower = because(ReasonCode.PREDICTED_SLOWER, int8_ms=2.0, float_ms=1.0, region="")
+    slower = because(ReasonCode.PREDICTED_SLOWER, int8_ms=2.0, float_ms=1.0)
     name = next(node.name or "" for node in net.graph.nodes if node.op_type == "Conv")
     asked: list[str] = []
 
@@ -92,7 +92,7 @@ def test_a_node_that_stays_slower_whatever_is_asked_ends_the_search(
 
 def test_nodes_that_are_slower_stay_float_with_that_as_the_reason(net: Network) -> None:
     facts = model_facts(net.prepared, net.profile, load_recipe(None, {"min_output_sqnr": 0.0}))
-    slower = because(ReasonCode.SLOWER_IN_INT8, int8_ms=2.0, float_ms=1.0, region="")
+    slower = because(ReasonCode.SLOWER_IN_INT8, int8_ms=2.0, float_ms=1.0)
     name = next(node.name or "" for node in net.graph.nodes if node.op_type == "Conv")
     assert plan_from(facts).plan.nodes[name].kind is Kind.QUANTIZED
     entry = plan_from(facts, Known(floats={name: slower})).plan.nodes[name]
@@ -101,7 +101,7 @@ def test_nodes_that_are_slower_stay_float_with_that_as_the_reason(net: Network) 
 
 def test_a_node_inside_a_chain_keeps_the_whole_chain_float(net: Network) -> None:
     facts = model_facts(net.prepared, net.profile, load_recipe("glow", {"min_output_sqnr": 0.0}))
-    reason = because(ReasonCode.SLOWER_IN_INT8, int8_ms=2.0, float_ms=1.0, region="")
+    reason = because(ReasonCode.SLOWER_IN_INT8, int8_ms=2.0, float_ms=1.0)
     sigmoid, mul = (
         next(n.name or "" for n in net.graph.nodes if n.op_type == op) for op in ("Sigmoid", "Mul")
     )
