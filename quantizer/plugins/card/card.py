@@ -52,9 +52,6 @@ def card(
     quantized: QuantizedLike,
     data: DataSource,
     judge: Judge | None = None,
-    *,
-    task: str = "",
-    base_model: str = "",
     **keywords: Any,
 ) -> Card:
     """Compare a quantized model with the float one, and return a record of it that others can verify.
@@ -66,20 +63,16 @@ def card(
         quantized: the same, or the result of `quantize` or `tune`.
         data: samples, as in `profile`.
         judge: as in `evaluate`; limits that are missed stand on the card.
-        task: what a model hub calls the task.
-        base_model: what a model hub calls the float model.
         keywords: fields of `Judge`.
 
     Raises:
         ModelError, DataError, ConfigError: as in `evaluate`.
     """
-    besides = ("task", "base_model")
-    judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords, besides=besides))
+    judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords))
     with opened(model) as file, quantized_file(quantized) as other:
         samples = samples_of(data, judge.transform, judge.preprocess)
         evaluation = compare(file, other, samples, judge, made_from(quantized, other, file))
-        made = card_of(evaluation, file.path, other.path, data, judge)
-        return replace(made, task=task, base_model=base_model)
+        return card_of(evaluation, file.path, other.path, data, judge)
 
 
 def card_of(evaluation: Evaluation, model: Path, quantized: Path, data: DataSource, judge: Judge) -> Card:

@@ -22,7 +22,6 @@ from ....profiles.base.errors import ConfigError, MalformedError, ModelError
 from ....profiles.base.json_values import parse_json
 from ....profiles.base.output_files import read_bytes
 from ....profiles.base.presentation import Presentation, Presented, counted, decibels, size_text
-from ....profiles.base.strict_yaml import flow_text
 from ....profiles.base.tool import tool_name
 from ...evaluation.cost import Cost
 from ...evaluation.evaluate import Evaluation
@@ -34,6 +33,9 @@ from ...model.external_data import external_files
 from ...targets.machine import processor
 
 FORMAT = "qprof-card/1"
+
+FRONT_MATTER = "---\nlibrary_name: onnx\ntags: [onnx, quantized, qprof]\n---"
+"""The metadata that a model hub reads."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,6 @@ class Card(Presented):
         asked: the samples, and how they were read.
         evaluation: the measurements, with their limits. Its `provenance` is the origin of the quantized model
             (plan, profile, target), its `subject` the samples.
-        task: name of the task on a model hub, such as "image-classification"; "" if unknown.
-        base_model: name of the float model on a model hub; "" if unknown.
     """
 
     tool: str
@@ -140,8 +140,6 @@ class Card(Presented):
     machine: Machine
     asked: Asked
     evaluation: Evaluation
-    task: str = ""
-    base_model: str = ""
 
     def headline(self) -> str:
         """Return both models, and the worst SQNR of an output."""
@@ -164,7 +162,7 @@ class Card(Presented):
 
     def to_markdown(self) -> str:
         """Return the page of a model hub: front matter, then the figures, and how to repeat them."""
-        return "\n".join((*_front_matter(self), *_page(self)))
+        return "\n".join((FRONT_MATTER, *_page(self)))
 
 
 def make_card(model: Path, quantized: Path, evaluation: Evaluation, asked: Asked) -> Card:
@@ -192,34 +190,6 @@ def load_card(path: str | os.PathLike[str]) -> Card:
 
 
 # The page of a model hub -----------------------------------------------------------------------------------
-
-
-def _front_matter(card: Card) -> Iterator[str]:
-    """Yield the metadata that a hub reads; results only with a task, without which it takes none."""
-    score, metric = card.evaluation.score, card.evaluation.metric
-    yield "---"
-    yield "library_name: onnx"
-    if card.task:
-        yield f"pipeline_tag: {flow_text(card.task)}"
-    if card.base_model:
-        yield f"base_model: {flow_text(card.base_model)}"
-        yield "base_model_relation: quantized"
-    yield "tags: [onnx, quantized, qprof]"
-    if card.task and score is not None:
-        kind = "accuracy" if metric == "top-1" else metric.partition(":")[0]
-        result = {
-            "type": kind,
-            "value": round(score.quantized_score, 4),
-            "name": card.evaluation.metric_title,
-        }
-        dataset = {"name": card.asked.data, "type": card.asked.data}
-        yield "model-index:"
-        yield f"- name: {flow_text(card.quantized_model[0].name)}"
-        yield "  results:"
-        yield f"  - task: {flow_text({'type': card.task})}"
-        yield f"    dataset: {flow_text(dataset)}"
-        yield f"    metrics: [{flow_text(result)}]"
-    yield "---"
 
 
 def _page(card: Card) -> Iterator[str]:

@@ -47,7 +47,6 @@ def test_for_latency_true_stands_for_the_default_and_false_for_none() -> None:
         (lambda m: qprof.tune(m, m, [], objectve="size"), "tune: .* Did you mean 'objective'?"),
         (lambda m: qprof.diff(m, m, max_cliping=1.0), "diff: .* Did you mean 'max_clipping'?"),
         (lambda m: qprof.diff(m, m, calibratr="kl"), "diff: .* Did you mean 'calibrator'?"),
-        (lambda m: qprof.card(m, m, [], task="x", bse_model="y"), "card: .* Did you mean 'base_model'?"),
         (lambda m: qprof.verify(m, m, slck={}), "verify: .* Did you mean 'slack'?"),
     ],
 )

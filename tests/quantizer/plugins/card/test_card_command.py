@@ -282,14 +282,9 @@ def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:
     hub = pytest.importorskip(
         "huggingface_hub", reason="reads cards of a model hub; pip install huggingface_hub"
     )
-    named = {"task": "image-classification", "base_model": "someone/digits"}
-    made = card(MODEL, folder / "q.onnx", DATA, labels=LABELS, latency=False, **named)
-    card_of_hub = hub.ModelCard(made.to_markdown())
-    assert card_of_hub.data.pipeline_tag == "image-classification"
-    assert card_of_hub.data.base_model == "someone/digits"
-    (result,) = card_of_hub.data.eval_results
-    assert (result.metric_type, result.metric_value) == ("accuracy", 99.5)
-    assert result.dataset_name == "heldout"
+    made = card(MODEL, folder / "q.onnx", DATA, labels=LABELS, latency=False)
+    read = hub.ModelCard(made.to_markdown()).data
+    assert (read.library_name, read.tags) == ("onnx", ["onnx", "quantized", "qprof"])
 
 
 def test_a_newer_card_of_another_model_fails_where_it_is_worse_and_passes_where_it_is_better(
