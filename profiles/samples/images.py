@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as of_field
 from fractions import Fraction
-from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -22,10 +21,10 @@ from ..base.extras import library
 from ..base.findings import Code, Finding
 from .batches import in_batches, of_one_row
 from .constants import Constants, constant_arrays
-from .picture_files import image_and_other_files, image_files, small_picture
+from .picture_files import image_and_other_files, small_picture
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 from .states import values_advice
-from .storage import DataFile, shown_location
+from .storage import shown_location
 from .values import Box, InputSpec, Original, OriginalPicture, Sample, Samples, shape_text, type_text
 
 if TYPE_CHECKING:
@@ -440,17 +439,6 @@ MODES = {"rgb": "RGB", "bgr": "RGB", "gray": "L", "rgba": "RGBA"}
 """Pillow's names of the colour orders."""
 DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 """Modes of Pillow with more than 8 bits for a pixel's channel, which it would clip."""
-
-
-def items(source: str) -> Iterator[tuple[str, Callable[[], Image]]]:
-    """Yield the pictures of a source as functions that read them, each with its name."""
-    yield from ((file.name, partial(picture_of, file)) for file in image_files(source))
-
-
-def picture_of(file: DataFile) -> Image:
-    """Return a picture in RGB as loaders of torchvision do: not turned, on no background."""
-    library("PIL", str(file), "images")
-    return _loaded(io.BytesIO(file.read()), str(file)).convert("RGB")
 
 
 def _loaded(file: IO[bytes], where: str) -> Image:

@@ -52,7 +52,7 @@ class Transformed:
     """Data whose items become samples through a function of the user's."""
 
     data: DataSource | KeptItems
-    transform: Transform  # a picture comes as PIL.Image in RGB, a line of text as str
+    transform: Transform
 
 
 @dataclass(frozen=True)

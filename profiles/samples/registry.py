@@ -1,17 +1,15 @@
 """The readers: how a source is recognised, and who reads it.
 
 A reader is a module with a record of its recipe and a function
-`open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. One whose items a
-function of the user's can make samples of has `items(source: str) -> Iterator[tuple[str, Callable[[],
-object]]]` too. Libraries are imported inside of its functions. A new one is one entry of `READERS`.
+`open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. Libraries are
+imported inside of its functions. A new one is one entry of `READERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ..base.errors import DataError, nearest_path
 from ..base.extras import OptionalModule
@@ -42,11 +40,6 @@ class Reader:
         """Return the samples of a source, for a model's inputs and a recipe."""
         samples: Samples = self.module.load(shown_location(source)).open(source, inputs, preprocessing)
         return samples
-
-    def items(self, source: str) -> Iterable[tuple[str, Callable[[], Any]]] | None:
-        """Return the items of a source by name, for a function that makes samples; None for no such items."""
-        module = self.module.load(shown_location(source))
-        return module.items(source) if hasattr(module, "items") else None
 
 
 TEXT_SUFFIXES = (".txt",)

@@ -29,21 +29,16 @@ from .objects import (
     DataLike,
     KeptItems,
     PreprocessedData,
-    Transform,
     Transformed,
-    noted_arrays,
     open_function,
     open_object,
 )
-from .picture_files import small_picture
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_called, reader_of
 from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
 from .storage import shown_location
 from .values import (
     InputSpec,
-    Original,
-    OriginalPicture,
     Sample,
     Samples,
     batch_size,
@@ -350,8 +345,10 @@ def open_samples(
             )
         return open_function(files.source, transform, specs, limit)
     if transform is not None:
-        samples = _transformed_files(files.source, transform, specs)
-        return samples if limit is None else samples.drawn(limit)
+        raise DataError(
+            f"{shown_location(files.source)}: a transform is for objects of Python and module:function; read "
+            "the files in Python, or give preprocess"
+        )
 
     # Files are read by a recipe, as steps of sequences where the model has a state.
     preprocessing = load_preprocessing(files.preprocess)
@@ -410,27 +407,3 @@ def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Seque
         return text
 
     return decoded
-
-
-def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec, ...]) -> Samples:
-    """Return the pictures or lines of a folder or file as samples made by a function of the user's."""
-    found = reader_of(source, Preprocessing()).items(source)
-    if found is None:
-        raise DataError(
-            f"{shown_location(source)}: a transform is for pictures, lines of text, objects of Python and "
-            "module:function; leave it out"
-        )
-    items = list(found)
-
-    def small(item: Callable[[], Any]) -> Callable[[int], OriginalPicture]:
-        return lambda longest: small_picture(item(), longest, None)
-
-    def iterate(part: slice) -> Iterator[Sample]:
-        for number, (name, item) in list(enumerate(items))[part]:
-            value = item()
-            shown = "" if number else shown_location(source)
-            arrays = noted_arrays(name, value, transform, specs, first_of=shown)
-            original = Original(text=value) if isinstance(value, str) else Original(picture=small(item))
-            yield Sample(name, arrays, originals=(original,))
-
-    return Samples(shown_location(source), len(items), iterate, is_seekable=True)

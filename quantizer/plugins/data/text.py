@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as of_field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -419,13 +418,6 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     samples = Samples(shown_location(source), total, iterate, True, encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
-
-
-def items(source: str) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the lines of a file, or of the files of a folder, with names; empty ones are left out."""
-    for file in data_files(source, TEXT_SUFFIXES):
-        for number, line in file.lines():
-            yield f"{file.name}:{number}", partial(str, _text(f"{file}: line {number}", line))
 
 
 def _text(where: str, line: bytes) -> str:

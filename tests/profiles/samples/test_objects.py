@@ -285,23 +285,6 @@ def test_lists_of_arrays_and_numbers_are_arrays() -> None:
     assert np.array_equal(found.arrays["mask"], [[1, 0, 1]])
 
 
-def test_a_transform_takes_the_pictures_of_a_folder_in_rgb(tmp_path: Path) -> None:
-    pillow = pytest.importorskip("PIL.Image", reason="of the extra images")
-    for number in range(2):
-        pillow.new("L", (1, 1), 50 * number).save(tmp_path / f"{number}.png")
-    data = Transformed(tmp_path, lambda image: np.asarray(image, np.float32)[0, 0])
-    found = list(open_samples(data, (X,)))
-    assert [sample.name for sample in found] == ["0.png", "1.png"]
-    assert np.array_equal(found[1].arrays["x"], [[50, 50, 50]])
-
-
-def test_a_transform_takes_the_lines_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("ab\n\nc\n")
-    data = Transformed(tmp_path / "a.txt", lambda text: {"mask": [len(text)], "other": 0})
-    found = list(open_samples(data, (MASK,), limit=2))
-    assert [(s.name, s.arrays["mask"].tolist()) for s in found] == [("a.txt:1", [[2]]), ("a.txt:3", [[1]])]
-
-
-def test_a_transform_of_a_folder_of_arrays_is_refused(tmp_path: Path) -> None:
+def test_a_transform_of_a_folder_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ROWS[0])
-    assert "a transform is for pictures" in refusal(Transformed(tmp_path, lambda item: item))
+    assert "a transform is for objects of Python" in refusal(Transformed(tmp_path, lambda item: item))
