@@ -283,42 +283,8 @@ class ImageEncoder:
         return Original(self.spec.name, picture=picture)
 
     def description(self) -> str:
-        """Return the steps from a picture to an array, in words."""
-        recipe, size, steps = self.recipe, self.size, list[str]()
-        if recipe.background is not None:
-            steps.append(f"transparent ones on {recipe.background}")
-        if recipe.resize == "shorter" and size is not None:
-            sides = tuple(int(side / recipe.crop_share) for side in size)
-            square = sides[0] == sides[1]
-            steps.append(f"shorter side to {sides[0]}" if square else f"to at least {_size_text(sides)}")
-        elif isinstance(recipe.resize, int):
-            steps.append(f"shorter side to {recipe.resize}")
-        elif recipe.resize == "letterbox":
-            steps.append(f"letterbox {_size_text(size or ())} filled with {recipe.fill}")
-        elif recipe.resize == "exact":
-            steps.append(f"to {_size_text(size or ())}")
-        elif not isinstance(recipe.resize, str):
-            steps.append(f"to {_size_text(recipe.resize)}")
-        if recipe.crop != "none":
-            sides = size or () if recipe.crop == "center" else pair(recipe.crop)
-            steps.append(f"middle {_size_text(sides)}")
-        steps.append(self.color.upper())
-        if self.dtype == np.uint8:
-            steps.append("pixels 0 to 255")
-        else:
-            factor = recipe.factor
-            if factor != 1:
-                steps.append(f"times {factor if isinstance(factor, Fraction) else f'{factor:.6g}'}")
-            if recipe.mean:
-                steps.append(f"less {' '.join(f'{value:.4g}' for value in recipe.mean)}")
-            if recipe.std:
-                steps.append(f"divided by {' '.join(f'{value:.4g}' for value in recipe.std)}")
-        layout = "channels first" if self.channels_first else "channels last"
-        return f"{type_text(self.dtype)} {shape_text(self.spec.shape)}, {layout}: {', '.join(steps)}"
-
-
-def _size_text(sides: Sequence[int]) -> str:
-    return " x ".join(map(str, sides))
+        """Return type, shape and colours of the array of a picture."""
+        return f"{type_text(self.dtype)} {shape_text(self.spec.shape)}, {self.color.upper()}"
 
 
 def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> ImageEncoder:
