@@ -137,7 +137,7 @@ RECIPES = [
     "reader: image\nsize: [192, 256]\nresize: letterbox\nfill: 114\nconstants: {sizes: [640, 640]}",
     "reader: array\nrows: split",
     "reader: text\ntokenizer: tokenizer.json\nfield: [question, answer]\nmax_length: 128\ninputs: {tok: ids}",
-    "reader: audio\nrate: 16000\nwindow: 20 ms\nhop: 160\nconstants: {state: zeros, sr: 16000}",
+    "reader: audio\nrate: 16000\nwindow: 320\nhop: 160\nconstants: {state: zeros, sr: 16000}",
     "reader: table\ncolumns: {x: [a, b], y: c}\nlabel: d",
     "reader: random\nsizes: {tokens: 16}",
 ]

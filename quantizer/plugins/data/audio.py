@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import re
 import wave
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,9 +101,6 @@ def _resampled(
 
 # Windows of a recording, as the arrays of a model's inputs.
 
-Length = int | str
-"""A number of samples of the signal, or seconds: "0.5 s", "20 ms"."""
-
 
 @dataclass(frozen=True)
 class AudioRecipe:
@@ -113,8 +109,8 @@ class AudioRecipe:
     Attributes:
         rate: N: sample rate of the model in Hz
         resample: refuse or soxr, for files with another rate
-        window: N samples, or 0.5 s, or 20 ms: length of one sample; else the model's fixed length, or all
-        hop: N samples, or 0.5 s: from window to window; else the window
+        window: N from 1: values of the signal in one sample; else the model's fixed length, or all
+        hop: N from 1: values from window to window; else the window
         channels: mean or first, to reduce several channels to one
         normalize: true or false: whether a recording gets mean 0 and variance 1
         scale: a number: factor for values of -1 to 1, such as 32768 for 16-bit values
@@ -125,8 +121,8 @@ class AudioRecipe:
 
     rate: Annotated[int, Meta(ge=1)] | None = None
     resample: Literal["refuse", "soxr"] = "refuse"
-    window: Length | None = None
-    hop: Length | None = None
+    window: Annotated[int, Meta(ge=1)] | None = None
+    hop: Annotated[int, Meta(ge=1)] | None = None
     channels: Channels = "mean"
     normalize: bool = False
     scale: float = 1.0
@@ -145,7 +141,6 @@ class AudioEncoder:
     spec: InputSpec
     shape: tuple[int, ...]  # -1 for the window
     window: int | None  # None for the whole recording
-    hop: int | None
     constants: Mapping[str, npt.NDArray[Any]]
     findings: tuple[Finding, ...] = ()
 
@@ -164,7 +159,7 @@ class AudioEncoder:
 
     def _windows(self, where: str, signal: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
         window = self.window or len(signal)
-        hop = self.hop or window
+        hop = self.recipe.hop or window
         count = max(0, len(signal) - window) // hop + (len(signal) >= window)
         for number in range(count):
             yield signal[number * hop : number * hop + window]
@@ -204,7 +199,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
             "16-bit values"
         )
     shape, fixed = _layout(where, spec)
-    window = fixed if recipe.window is None else _in_samples(f"{where}: window", recipe.window, recipe.rate)
+    window = recipe.window or fixed
     if fixed is not None and window != fixed:
         raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
     if window is None and preprocessing.state:
@@ -212,13 +207,13 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
             f"{where}: state: goes from window to window, and recordings are not cut into any; add the line "
             "'window: 512' (the samples of one step of the model)"
         )
-    hop = None if recipe.hop is None else _in_samples(f"{where}: hop", recipe.hop, recipe.rate)
     findings: tuple[Finding, ...] = ()
     if recipe.window is None:
-        cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
+        every = recipe.hop or window
+        cut = "whole recordings" if window is None else f"windows of {window} samples every {every}"
         remedy = "override with window and hop in the recipe"
         findings = (Finding(Code.READING_ASSUMED, f"{where}: {cut}", where, remedy=remedy),)
-    return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, findings)
+    return AudioEncoder(recipe, recipe.rate, spec, shape, window, constants, findings)
 
 
 def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
@@ -263,21 +258,6 @@ def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
     fixed = dims[axis]
     shape = tuple(-1 if number == axis else 1 for number in range(len(dims)))
     return shape, fixed if isinstance(fixed, int) else None
-
-
-def _in_samples(where: str, length: int | str, rate: int) -> int:
-    """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms"."""
-    match = re.fullmatch(r"([0-9.]+) ?(s|ms)", length) if isinstance(length, str) else None
-    try:
-        seconds = None if match is None else float(match[1]) / (1000 if match[2] == "ms" else 1)
-    except ValueError:
-        seconds = None
-    samples = length if isinstance(length, int) else round((seconds or 0) * rate)
-    if samples < 1:
-        raise ConfigError(
-            f"{where}: is {length}; give a number of samples, or seconds such as 0.5 s or 20 ms"
-        )
-    return samples
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
