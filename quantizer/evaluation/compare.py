@@ -77,8 +77,8 @@ class Sums:
 
 
 def _finite_pair(floats: AnyArray, quantized: AnyArray) -> tuple[Array, Array, int, int]:
-    """Return float64 values with 0 where one is not finite, and the numbers of finite and of differing
-    other elements."""
+    """Return float64 values with 0 for pairs that are not finite, and the numbers of finite and of other
+    differing elements."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f) & np.isfinite(q)
     if finite.all():
@@ -297,8 +297,8 @@ class SampleDifference:
 
     Attributes:
         sample: its name.
-        output: the float output of which most answers changed, or else that differs most.
-        sqnr: of that output on this sample alone, in dB; -inf for noise without a signal.
+        output: the float output with the most changed answers, or with the largest difference.
+        sqnr: SQNR in dB of that output on this sample; -inf for noise without a signal.
         changed: share of its answers, or of the objects that were found, that are others, 0 to 1.
     """
 

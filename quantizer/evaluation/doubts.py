@@ -119,7 +119,7 @@ def _other_tool(provenance: Provenance) -> str:
 
 
 def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding where a quantized model says that it was written by another plan."""
+    """Return a finding if the quantized model names another plan as its origin."""
     provenance = read_provenance(quantized.model)
     if provenance is None or not provenance.plan or provenance.plan == plan_digest(plan):
         return ()

@@ -88,11 +88,11 @@ VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
 
 @dataclass(frozen=True)
 class Subject:
-    """Digests of models and data: evaluations of the same can be held against each other.
+    """Digests of models and data: evaluations with equal digests can be compared.
 
     Attributes:
         float_model: of the float model's graph and weights.
-        data: of the samples, in whatever order (`data_id`).
+        data: digest of the samples, independent of their order (`data_id`).
         metric: of the metric, its options and its truth; "" without one.
     """
 
@@ -179,8 +179,8 @@ class Evaluation(Presented):
 
     @property
     def void(self) -> tuple[Finding, ...]:
-        """The findings that leave nothing to judge: constant data, swapped models, a truth known by chance
-        alone."""
+        """The findings that make a verdict impossible: constant data, swapped models, labels that only fit by
+        chance."""
         score = self.score
         unfit = score is not None and score.is_at_chance and score.rows >= MIN_REFUSED_ROWS
         if score is not None and score.unit == "%":  # rows of one class fit the truth of each other
@@ -289,7 +289,7 @@ class Pair:
     def runs(self, source: Samples) -> Iterator[tuple[Sample, Inputs, Inputs]]:
         """Yield samples, and the outputs of both models.
 
-        If a state goes from step to step, the quantized one gets its own: what it lost adds up, as in use.
+        If a model has a state, the quantized model uses its own, so errors accumulate as in production.
         """
 
         def run_quantized(sample: Sample) -> Inputs:

@@ -1,7 +1,7 @@
 """Every gate, and the one rule for all of them: a limit that is not shown to be kept is not passed.
 
-A limit is held against the worse end of what was measured: the upper end of a drop's 95 % interval, the lower
-quartile of the rounds of a speed, the worst output or tensor. It then has one of three results:
+A limit is compared with the worse end of the measurement: the upper end of a drop's 95 % interval, the lower
+quartile of the rounds of a speed, the worst output or tensor. The result is one of three:
 
 ==========  ===============================================================================================
 passed      the worse end keeps the limit
@@ -62,10 +62,10 @@ class GateFailure:
     Attributes:
         demand: key of `UNITS`.
         where: the output (and channels) that it is about; "" for the whole model.
-        measured: the worse end of what was measured; None where there is no number.
+        measured: the worse end of the measurement; None without a number.
         limit: the limit that was given.
         missing: how far `measured` is from `limit`, in the unit of the limit; inf without a number.
-        reason: why, where the numbers do not say it; else "".
+        reason: the reason, if the numbers do not show it; else "".
         unit: of the limit.
         result: whether it was measured to be worse, or is not proven.
     """
@@ -81,7 +81,7 @@ class GateFailure:
 
 
 def failure_text(failure: GateFailure) -> str:
-    """Return where a limit is not kept and by how much; the reader sees the limit itself beside it."""
+    """Return the place and the size of a violation; the limit itself is printed beside it."""
     where = f"{failure.where}: " if failure.where else ""
     digits = ".2f" if failure.unit else ".4g"  # distances of drift have no unit, and are small
     measured, unit = failure.measured, failure.unit
@@ -142,7 +142,8 @@ def limit_failures(
 def check_gate(
     gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
 ) -> None:
-    """Raise ConfigError for a limit on what is not measured, that is not finite, or seems a part of 1."""
+    """Raise ConfigError for a limit without a measurement, one that is not finite, or one that looks like a
+    fraction."""
     check_finite(gate)
     least = gate.min_score
     if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
@@ -165,8 +166,8 @@ def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
 
 
 def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
-    """Return the options, without latency where the models do not run as in their target; ConfigError if it
-    is gated."""
+    """Return the options, without latency if the models do not run on their target; ConfigError if a gate
+    needs it."""
     runtime = measuring.runtime
     provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
     if measuring.latency is None or runs_here(target, runtime, provider):
@@ -271,7 +272,7 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
 
 
 def _score(limit: float, score: Score | None, overruled: str) -> Iterator[GateFailure]:
-    """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
+    """Check the quantized model's score; if lower scores are better, it must be at most the limit."""
     if score is None:
         yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
         return

@@ -1,16 +1,16 @@
 """Good, fair or poor: a grade of each output by its kind, and one of labels by the loss. Pure.
 
-An output is good while it is no further from float than its limit, by the figure that decides whether a plan
-holds (`output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
-group of channels counts too: the noise of small scores is hidden by large boxes. Answers that are the same as
-the float model's in nearly all rows say more; answers that change in more than half a percent of many rows,
-or of the sequences, speak against "good". What cannot be compared sample by sample has no grade.
+An output is good if its error (`output_shift`) is within its limit, fair up to `FAIR` times the limit, and
+poor beyond. For detections the worst group of channels counts too, because large boxes hide the noise of
+small scores. If answers equal the float model's in nearly all rows, that decides; if more than half a percent
+of many rows or sequences change, the output is not good. Outputs that cannot be compared sample by sample
+have no grade.
 
-A score, by labels or a metric, is what the user wants, and outputs stand for it where it is not known
-(`decision_of`, DECISIONS.md, 104):
+The user cares about the score, by labels or a metric; outputs replace it if it is unknown (`decision_of`,
+DECISIONS.md, 104):
 
 =======================================  ====================================================================
-an output is destroyed                   poor, whatever the score is
+an output is destroyed                   poor, at any score
 an output that the score does not read   the model is at best as good as that output
 the score's 95 % interval ends at most   the score decides: good with a measured drop of up to `WANTED_DROP`,
 at `NARROW` times the wanted drop, or    fair with up to `FAIR` times that, poor beyond
@@ -117,7 +117,7 @@ def output_grades(
 
 
 def _graded(shift: OutputShift, kind: OutputKind) -> OutputShift:
-    """Return an output graded by its figure, and by equal answers where these show more."""
+    """Return an output graded by its figure, or by equal answers if these are more telling."""
     grade: Grade = "good" if shift.excess <= 1.0 else "fair" if shift.excess <= FAIR else "poor"
     if shift.incomparable and not shift.fault:
         grade = "none"
@@ -144,12 +144,11 @@ class Decision:
 
     Attributes:
         grade: of the model.
-        by: whether the score decides or the outputs do; "" where there is neither.
-        outputs: the grade by the outputs alone.
-        so_far: whether it is good by the score alone, and more samples could show that more is lost than is
-            wanted.
-        overruled: why an output decides whatever the score is: it is destroyed, or worse and not read by the
-            score; "" if none does.
+        by: "score" or "outputs", whichever decides; "" without either.
+        outputs: the grade by the outputs only.
+        so_far: whether it is good only by the score, and more samples could show a loss beyond the limit.
+        overruled: why an output overrules the score: it is destroyed, or worse and not read by the score; ""
+            if no output does.
     """
 
     grade: Grade

@@ -100,7 +100,7 @@ class Judge:
         threads: Threads of the runtime, for both models.
         latency: how latency is measured, on as many threads; None leaves it out, and so does False.
         metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
-            None for top-1 accuracy where there are labels.
+            None for top-1 accuracy with labels.
         runtime: Runtime for both models.
         provider: Its execution provider or device, such as cuda or cuda:1.
 

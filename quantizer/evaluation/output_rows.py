@@ -1,7 +1,7 @@
 """The rows of an output that count: no padding, and nothing that is the same for all sequences. Pure.
 
-A batch of sequences is as long as its longest. What stands behind the end of the others is answered as well,
-nearly always the same and with certainty, so that it hides what changes in the rest.
+A batch of sequences is as long as its longest. The model also answers for the padding behind the end of the
+others, nearly always the same and with certainty, which hides changes in the rest.
 """
 
 from __future__ import annotations

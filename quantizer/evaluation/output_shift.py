@@ -1,24 +1,24 @@
-"""How far the outputs of a quantized model are from those of the float one, in the unit that decides. Pure.
+"""The error of the outputs of a quantized model, in the unit that decides. Pure.
 
-SQNR over all elements says little of what an output decides: models that lose points have 10 to 43 dB, and
-models that lose none 8 to 54 (DECISIONS.md, 68). What says more depends on what the output means:
+SQNR over all elements does not predict the loss of points: models that lose points have 10 to 43 dB, and
+models without a loss 8 to 54 (DECISIONS.md, 68). A better measure depends on the meaning of the output:
 
 ===============  ===========================================================================================
-probabilities    how much probability moves: sum |p - q| over sum p, of the values as they are (Softmax,
-                 Sigmoid), of exp of log-probabilities, of the softmax of logits, of the scores beside boxes;
-                 the kind and its reading are those of the profile (`noise.output_kinds`)
-embedding        the noise of the cosines between rows over what varies in these cosines
-an index         how many answers change: of the largest score, where the scores are no output
-values           the error of each column (class, coordinate, quantity) over what varies in it, or relative to
-                 each value where the graph makes magnitudes (`NoiseLimits.relative`); the typical column and
-                 the worst
-signal           noise over signal, beside what the kind of output can bear (`NoiseLimits`)
-state            nothing: it is judged by what is made of it
+probabilities    the probability that moves: sum |p - q| over sum p, of the values (Softmax, Sigmoid), of exp
+                 of log-probabilities, of the softmax of logits, of the scores beside boxes; the profile
+                 determines the kind and its reading (`noise.output_kinds`)
+embedding        the noise of the cosines between rows, divided by their variation
+an index         the answers that change: of the largest score, if the scores are not an output
+values           the error of each column (class, coordinate, quantity), divided by its variation, or relative
+                 to each value if the graph computes magnitudes (`NoiseLimits.relative`); the typical column
+                 and the worst
+signal           noise over signal, compared with the limit of the kind of output (`NoiseLimits`)
+state            nothing: its effect on the other outputs counts
 ===============  ===========================================================================================
 
-Rows that are padding count for nothing (`output_rows`). Each figure is an amplitude: half of the figure is a
-quarter of the noise power, 6 dB. What is broken is so whatever the figure (`output_faults`). What is drawn at
-random or has a length of its own cannot be compared sample by sample.
+Padding rows are ignored (`output_rows`). Each figure is an amplitude: half of the figure is a quarter of the
+noise power, 6 dB. Faults count at any figure (`output_faults`). Outputs that are drawn at random or have a
+variable length cannot be compared sample by sample.
 """
 
 from __future__ import annotations
@@ -120,20 +120,20 @@ class OutputShift:
     """How far one output is from float: `value` in its unit, good up to `limit`.
 
     Attributes:
-        measure: the unit; "fault" of a faulty output without a figure, "nothing" where there is none.
-        value: 0 for equal outputs; infinite where quantized values are not finite.
-        sqnr: of all its elements, in dB; None where it cannot be compared.
-        fault: what is broken in it, "" for nothing: values that are not finite, another shape, a dead column.
-        typical, worst: of measure "error of columns", of the median column and of the one with the largest
-            error; `value` is that of the two which is further from what it may be, as one of `typical`.
+        measure: the unit; "fault" for a faulty output without a figure, "nothing" without a measure.
+        value: 0 for equal outputs; infinite if quantized values are not finite.
+        sqnr: SQNR of all its elements, in dB; None if it cannot be compared.
+        fault: its fault, such as values that are not finite, another shape, a dead column; "" without one.
+        typical, worst: for measure "error of columns", the errors of the median and of the worst column;
+            `value` is the one that is worse relative to its limit, scaled to the limit of `typical`.
         columns: how many there are of these.
-        answers: how often the largest column, or the element of integers, is the same, of rows that are no
-            padding; None where it is no answer.
-        sequences: how often all answers of a sequence are; None where there are no sequences.
-        incomparable: why it cannot be compared sample by sample, "" where it can.
-        kind: what it is, in words; "" of one that is not float.
-        worst_group: SQNR of the worst group of channels of detections, in dB, where that is less than they
-            need; else None.
+        answers: fraction of rows (without padding) with the same largest column or integer; None if the
+            output is not an answer.
+        sequences: fraction of sequences with only equal answers; None without sequences.
+        incomparable: why it cannot be compared sample by sample; "" if it can.
+        kind: its kind, in words; "" if it is not float.
+        worst_group: SQNR of the worst group of channels of detections, in dB, if that is less than they need;
+            else None.
         grade: by all of these.
         aside: in words, how often answers are the same that nothing shows to be read so; they are not judged.
     """
@@ -157,7 +157,7 @@ class OutputShift:
 
     @property
     def decibels(self) -> str:
-        """The deciding SQNR; "" if there is none, or if it is the figure already."""
+        """The deciding SQNR; "" if there is no such value, or if it is the figure itself."""
         if self.deciding_sqnr is None or not math.isfinite(self.deciding_sqnr):
             return ""
         if self.measure is Measure.NOISE:
@@ -171,7 +171,7 @@ class OutputShift:
 
     @property
     def ratio(self) -> float:
-        """The figure over its limit, whatever is broken: by this one plan is nearer than another."""
+        """The figure over its limit, regardless of faults: the measure to compare plans."""
         return self.value / self.limit
 
     @property
@@ -269,7 +269,7 @@ class OutputShift:
 
     @property
     def text(self) -> str:
-        """Return what was measured with the output's name."""
+        """Return the measurement with the output's name."""
         return f"output '{self.output}': {self.measured}"
 
 
@@ -295,7 +295,7 @@ def _percents(share: float, limit: float) -> tuple[str, str]:
 
 
 def worst_error(typical: float) -> float:
-    """Return the error that the worst column may have where the typical one may have a given one."""
+    """Return the limit of the worst column for a given limit of the typical column."""
     return max(typical, min(WORST_COLUMN * typical, MOST_ERROR))
 
 
@@ -345,7 +345,7 @@ def output_shifts(
 
 
 def _noise(values: _Values) -> float:
-    """Return the noise over the signal of the values that count; infinite where some are not finite."""
+    """Return the noise over the signal of the selected values; infinite if some are not finite."""
     floats, quantized = values.floats, values.quantized
     signal = float(sum(np.square(f).sum() for f in floats))
     noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
@@ -405,8 +405,8 @@ def _fault(
 
 
 def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return values of both models as float64; what is not finite in float is its least or largest finite
-    value in both."""
+    """Return values of both models as float64; if a float value is not finite, both get the least or largest
+    finite value."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
     if finite.all() or not finite.any():

@@ -163,7 +163,7 @@ def _read(model: str | bytes) -> ir.Model:
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
-    """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
+    """Return the values of `outputs` for one sample; ModelErrors name `where`."""
     try:
         return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:

@@ -28,7 +28,7 @@ from .runtimes import open_session, session_options
 
 
 def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[Finding, ...]:
-    """Hold a written model against its target; a plan whose target is not packaged is held against none."""
+    """Check a written model against its target, if that is a packaged target."""
     if recipe is None:
         recipe = load_recipe(plan.config.target) if plan.config.target in target_names() else None
     return () if recipe is None else check_conformity(model, recipe.target, f"{where} (not written)")
@@ -47,9 +47,9 @@ def write_checked(
 ) -> tuple[Path, int, tuple[Finding, ...]]:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    Returns where it lies until then, its bytes with external data, and findings on what was not checked. A
-    model that ran on samples, with these `file_bytes`, is not run again. Raises ModelError if onnxruntime
-    refuses it.
+    Returns its temporary path, its bytes with external data, and findings on checks that were skipped. A
+    model that already ran on samples, with these `file_bytes`, is not run again. ModelError if onnxruntime
+    rejects it.
     """
     temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
@@ -63,8 +63,8 @@ def write_checked(
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float], *, target: str
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once, a large one only if `elements` says of what size inputs
-    are.
+    """Load a model in onnxruntime and run it once; a large model only if `elements` gives the sizes of
+    inputs.
 
     Returns a finding if it could not be checked; raises ModelError if onnxruntime refuses it.
     """
@@ -103,7 +103,7 @@ NOT_RUN = Finding(
 
 
 def _loadable(file: Path) -> str | bytes:
-    """Return the path of a model, or its bytes where the path is not UTF-8: onnxruntime takes no other."""
+    """Return the path of a model, or its bytes if the path is not UTF-8, which onnxruntime requires."""
     try:
         str(file).encode("utf-8")
     except UnicodeEncodeError:
@@ -131,8 +131,8 @@ def smoke_run(
 ) -> Finding | None:
     """Run a model once; return a finding if the original model does not run on the generated inputs either.
 
-    Raises ModelError if the original model runs where this one fails. `elements` counts those of a sample in
-    each input.
+    ModelError if the original model runs but this one fails. `elements` are the numbers of elements of a
+    sample in each input.
     """
     inputs = _generated_inputs(session, elements)
     if inputs is None:

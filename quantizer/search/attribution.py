@@ -1,14 +1,14 @@
 """The noise of each output of a plan's model, attributed to the quantized nodes that add it: run on samples.
 
-This is the one answer to which layer hurts. The cause of a verdict, the noise budget of a report and
+This is the only attribution of noise to layers. The cause of a verdict, the noise budget of a report and
 `qprof compare-layers` print it.
 
-    whole    the plan's model is run as `evaluate` runs it: a state goes from step to step
-    alone    groups of neighbours are quantized alone and run (`ranking`), the worst in ever smaller parts,
-             until that with the most noise is one node; in groups that are left the estimate shares it out
+    whole    the plan's model is run like in `evaluate`: each step reads the state of the previous one
+    groups   one group of neighbours at a time is quantized and run (`ranking`); the worst are split, until
+             the worst is a single node; in the other groups the estimate distributes the noise
 
-Noise is the figure of an output over its limit (`output_shift`), squared: what the verdict goes by. It does
-not add up where nodes round the same values, or one saturates what another one makes.
+Noise is the figure of an output over its limit (`output_shift`), squared, as in the verdict. Noises do not
+add up if nodes round the same values, or if one saturates the result of another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .ranking import NodesAlone, estimated_shares, measured_groups, shared_out
 from .run_samples import RunSamples, run_samples
 
 SAMPLES = 8
-"""Samples that noise is attributed on where no number is given: all are in memory at once."""
+"""Default number of samples for attribution: all are in memory at once."""
 
 STEPS = 256
 """Steps of sequences: recordings begin with silence, and what a state loses adds up."""
@@ -76,7 +76,7 @@ Noises = Mapping[str, OutputNoise]
 
 @dataclass(frozen=True)
 class AttributedNode:
-    """The noise of a quantized node, or of those of one look-up table, quantized alone."""
+    """The noise of a node, or of the nodes of one look-up table, if nothing else is quantized."""
 
     nodes: tuple[str, ...]  # the last makes the result
     noises: Noises  # by output
@@ -102,14 +102,15 @@ class Attribution:
         return max(self.whole, key=lambda name: (self.whole[name].figure, self.whole[name].share), default="")
 
     def powers(self, output: str) -> list[float]:
-        """Return the noise of each node at an output; where no figure moves, over the signal."""
+        """Return the noise of each node at an output; if no figure moves, noise over signal."""
         figures = [node.noises[output].figure if output in node.noises else 0.0 for node in self.nodes]
         if any(figures):
             return figures
         return [node.noises[output].share if output in node.noises else 0.0 for node in self.nodes]
 
     def shares(self, output: str | None = None) -> list[float]:
-        """Return the share of each node in the noise of all, each quantized alone; 0 where there is none."""
+        """Return the fraction of each node in the noise of all, each quantized separately; 0 without
+        noise."""
         powers = self.powers(self.output if output is None else output)
         total = sum(powers)
         return [power / total if total > 0.0 else 0.0 for power in powers]

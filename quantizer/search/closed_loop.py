@@ -1,4 +1,4 @@
-"""A plan is run before it is called done; where an output is too far from float, a more careful one is taken.
+"""Runs a plan on samples; if an output exceeds its limit, replaces the plan by a more careful one.
 
     plan ─► written ─► run on check samples ─► every output is near enough (`output_shift`): done
                                │                                 │
@@ -6,24 +6,23 @@
                                │                                     their noise: a bolder plan
                                └─► more careful plans, one after another, until one holds
 
-An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
-is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
-for the reasons in DECISIONS.md, 91:
+An estimate predicts the noise of an output, not the effect on its answers, and it may be wrong. Measurements
+on a few samples generalise (DECISIONS.md, 68). More careful plans are proposed in this order, for the reasons
+in DECISIONS.md, 91:
 
-    formats       a size that was asked for chooses float too, if that fits; without a size weights have 8
-                  bits in place of 4, if the user gave a limit or the model is destroyed
-    nodes         those stay float whose noise as measured is worth their time, until too little is left
-    weights       nothing computes in integers, if that is worth its time
-    float         nothing is quantized, if the model would be destroyed otherwise, or gains next to nothing
-                  for what it loses
+    formats       with a size limit, float is a format too, if it fits; without one, weights have 8 bits
+                  instead of 4, if the user gave a limit or the model is destroyed
+    nodes         nodes stay float if their measured noise justifies their time, until too few are left
+    weights       nothing computes in integers, if that justifies its time
+    float         nothing is quantized, if the model would still be destroyed, or gains almost nothing for
+                  its loss
 
-What is poor is worth no time that it saves: what is nearer to float takes its place as long as that is faster
-than float, and quantized weights alone do if they are not poor.
+A poor plan is replaced at any cost in time: by a plan with less error if that is faster than float, or by
+weight-only quantization if that is not poor.
 
-A bolder plan has looser noise budgets of all outputs. It is held to half of what an output may be off, and to
-the SQNR that the verdict asks for, or to the first plan if that is no better. The same samples give the same
-plan wherever kernels compute the same.
-Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
+A bolder plan has looser noise budgets for all outputs. It must stay within half of the limit of an output,
+and meet the SQNR of the verdict, or be as good as the first plan. The same samples give the same plan if
+kernels compute the same. Check samples also chose the ranges, so measurements on them are not a verdict.
 """
 
 from __future__ import annotations
@@ -417,14 +416,14 @@ class _CheckedPlans:
         return because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
 
     def _with_weights_alone(self, best: _Checked) -> Iterator[Change]:
-        """Yield the plan in which no node computes in integers."""
+        """Yield the plan without arithmetic in integers."""
         kinds = best.plan.plan.nodes.items()
         in_integers = [name for name, entry in kinds if entry.kind.counts_as_quantized]
         known = best.change.known.with_floats(dict.fromkeys(in_integers, self._measured_noise))
         yield Change(best.facts, known, "with only weights quantized", most=math.inf)
 
     def _as_float(self, best: _Checked) -> Iterator[Change]:
-        """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
+        """Yield the plan in which nothing is quantized, in place of a useless one."""
         if best.is_worth_nothing:
             names = (node.name for node in best.facts.prepared.graph.nodes)
             known = replace(best.change.known, unfit=dict.fromkeys(names, self._measured_noise))
@@ -447,8 +446,8 @@ class _CheckedPlans:
         return self.loop.best(first, (_with_looser_budget,), keeps)
 
     def _without_noisy_nodes(self, best: _Checked) -> Iterator[Change]:
-        """Yield the plan in which nodes stay float whose measured noise is worth their time, no more than
-        have the excess noise."""
+        """Yield the plan that keeps nodes float whose measured noise justifies their time, only as many as
+        needed to remove the excess noise."""
         limits = best.facts.noise_limits
 
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
@@ -480,7 +479,7 @@ class _CheckedPlans:
 
 
 def _in_other_formats(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which weights have other formats, as far as the settings leave them open."""
+    """Yield facts with other formats of weights, as far as the settings allow."""
     facts, config, known = first.facts, first.facts.config, first.change.known
     if config.has_size:  # with less room each time: added bytes are estimates
         for share in SPARE_ROOM:
@@ -495,7 +494,7 @@ def _in_other_formats(first: _Checked) -> Iterator[Change]:
 
 
 def _with_looser_budget(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which all outputs may have more noise, by half of the decibels that are to spare."""
+    """Yield facts with looser limits for all outputs, by half of the spare decibels."""
     floats = [entry for entry in first.plan.plan.nodes.values() if entry.stays_float]
     about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
     is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
@@ -517,7 +516,7 @@ def _gains_nothing(plan: _Checked, other: _Checked) -> bool:
 
 
 def _is_assumed(facts: PlanningFacts) -> bool:
-    """Whether times are assumed by the arithmetic: the target's kernels have none."""
+    """Whether times are estimated from the arithmetic, because the target has no kernel times."""
     return facts.recipe.costs is None
 
 

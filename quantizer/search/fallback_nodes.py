@@ -1,9 +1,9 @@
 """One node never stops a command: a node that cannot be written, or run as it was written, stays float.
 
-Planning knows what no form and no runtime can have. What only shows in the written model comes back as an
-`UnfitNodesError`: a form has no way to write a node, the target's documents refuse one, onnxruntime does not
-load or run one. The plan is then made again with these nodes in float, each with its reason and a note.
-An error that names no node of the plan is the user's.
+Planning knows the general limits of forms and runtimes. Other problems appear only in the written model, as
+an `UnfitNodesError`: a form cannot write a node, the target's documents forbid it, onnxruntime does not load
+or run it. The plan is then made again with these nodes in float, each with its reason and a note. An error
+that names no node of the plan is passed on to the user.
 """
 
 from __future__ import annotations

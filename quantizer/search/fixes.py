@@ -1,8 +1,8 @@
 """Fixes of a model that is not good: proposed settings, in the order of trial. Pure.
 
-Each is made as its command makes it, run on check samples, written, and judged on the held-out samples
-(`loop`); what makes no other plan, or no better model, is no fix and is not told. How many are tried is a
-question of a budget of processor seconds.
+Each fix is made like its command makes it, run on check samples, written, and judged on the held-out samples
+(`loop`). A change that gives the same plan, or no better model, is not a fix and is not printed. A budget of
+processor seconds limits the number of fixes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 def is_better(verdict: Verdict, than: Verdict) -> bool:
     """Whether a model is better than another one in the terms of its verdict.
 
-    By its grade; within a grade by what decides, or as it is no longer slower than float. One that gains
-    nothing over float never is, nor one that takes `MOST_COST` times as long for no more of the score.
+    Compared by grade; within a grade by the deciding figure, or if it is no longer slower than float. A model
+    without any gain over float is never better, nor one that takes `MOST_COST` times as long without a better
+    score.
     """
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
         return False
@@ -54,7 +55,7 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
 
 
 def _time(verdict: Verdict) -> float:
-    """Return the time of a model over float's, as measured where that is clear, else as predicted."""
+    """Return the time of a model over float's: measured if that is clear, else predicted."""
     speedup = verdict.cost.speedup
     return 1.0 if speedup is None else 1.0 / max(speedup, 1e-9)
 

@@ -1,5 +1,5 @@
-"""How much of a model a plan has in integers: of its bytes, and of its arithmetic; and the time that this is
-taken for where a target's kernels have no times. Pure."""
+"""The fraction of a model in integers: of its bytes, and of its arithmetic; and an estimate of the time if a
+target has no kernel times. Pure."""
 
 from __future__ import annotations
 

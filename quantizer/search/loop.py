@@ -2,8 +2,8 @@
 
     proposers ─► proposal ─► made, if it is another plan ─► judged on samples, or by the clock ─► kept, or not
 
-A proposer yields proposals from the best plan so far. `Loop.make` makes one, `Loop.judge` says what it is
-worth, and the rule `keeps` whether it takes the place of the best. The searches differ in these functions:
+A proposer yields proposals from the best plan so far. `Loop.make` makes one, `Loop.judge` evaluates it, and
+the rule `keeps` decides whether it replaces the best. The searches differ in these functions:
 
     closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
     --check-speed   faster by the clock

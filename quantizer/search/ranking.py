@@ -1,15 +1,15 @@
 """The quantized nodes of a plan, those first whose noise at the outputs is worth most of the time that float
 takes. Measured for groups of neighbours, estimated within a group.
 
-How much noise a node adds is known from the estimate, which can be wrong by orders of magnitude where the
-energy of an output says nothing about its use. To measure each node by itself takes a session for each. So
-groups of neighbouring nodes are measured, each quantized alone, in the worst group of channels of the worst
-output; those with the most noise are split and measured again. Within a group the estimate shares out the
-measured noise. Nodes inside an If, a Loop or a Scan are measured as all others, in the node that runs them.
+The estimate of a node's noise can be wrong by orders of magnitude if the energy of an output does not reflect
+its use. Measuring each node separately would need a session for each. So groups of neighbouring nodes are
+measured, one group quantized at a time, in the worst group of channels of the worst output. The groups with
+the most noise are split and measured again; within a group the estimate distributes the measured noise. Nodes
+inside an If, a Loop or a Scan are measured in the node that runs them.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
-That is 16 to 64 submodels and a few large ones (`SampleWalk`), on 4 samples, whatever the size of the model.
+This needs 16 to 64 submodels and a few large ones (`SampleWalk`), on 4 samples, for any size of the model.
 """
 
 from __future__ import annotations
@@ -261,8 +261,7 @@ def estimated_shares(planned: PlannedModel) -> dict[str, float]:
 
 
 def prices_of(planned: PlannedModel) -> dict[str, float]:
-    """Return the microseconds that each node takes longer alone in float, or else assumed shares of float's
-    time."""
+    """Return the additional microseconds of each node in float, or assumed fractions of float's time."""
     facts, graph = planned.facts, planned.graph
     if facts is None:
         return {node.name: 1.0 for node in graph.nodes}

@@ -82,7 +82,7 @@ def run_samples(
 def samples_in_memory(
     model: ir.Model, data: DataLike, limit: int | None, *, notes: bool = True
 ) -> tuple[Sample, ...]:
-    """Return the first `limit` samples; raises DataError if there are none."""
+    """Return the first `limit` samples; DataError without samples."""
     samples = tuple(model_samples(data, model, limit, notes=notes))
     if not samples:
         raise DataError(f"{source_name(data)}: no samples; give at least one")

@@ -37,7 +37,7 @@ class SpeedCheck:
 
     @property
     def failures(self) -> tuple[GateFailure, ...]:
-        """The demand, where it is not shown to be met."""
+        """The demand, if it is not proven to be met."""
         limit = self.min_speedup
         return () if limit is None else tuple(speed_failures(limit, self.after))
 

@@ -1,10 +1,9 @@
-"""A model split into submodels of consecutive nodes; each is lowered and run alone.
+"""A model split into submodels of consecutive nodes; each is lowered and run separately.
 
-A submodel reads tensors of earlier nodes and returns those that later nodes, or the caller, read. All
-tensors cross its ends as float values: a quantized tensor is dequantized where a submodel ends, and the
-next one quantizes it to the same integers, since quantizing a dequantized value changes nothing. So the
-submodels of a plan, run one after the other, compute what the whole quantized model computes, and any of
-them can be run under another plan instead.
+A submodel reads tensors of earlier nodes and returns those that later nodes, or the caller, read. All tensors
+are passed as float values: a submodel dequantizes a quantized tensor, and the next one quantizes it to the
+same integers. So the submodels of a plan, run one after the other, compute the same as the whole quantized
+model, and any of them can be run under another plan.
 """
 
 from __future__ import annotations
@@ -216,7 +215,7 @@ def _submodel(
 class SampleWalk:
     """Samples on their way through the graph, with the tensors that are live at the current node.
 
-    A variant, in which some nodes have a plan of their own, begins with these.
+    A variant, in which some nodes have another plan, begins with these.
     """
 
     def __init__(

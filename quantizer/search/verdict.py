@@ -1,7 +1,7 @@
 """The verdict on a quantized model: quality, size, speed, cause and fixes. Pure.
 
-`verdict_of` holds the grades of what was measured (`evaluation.grades`) beside what the model consists of and
-costs; `with_fixes` adds what to try (`fixes`).
+`verdict_of` combines the grades (`evaluation.grades`) with the composition and cost of the model;
+`with_fixes` adds changes to try (`fixes`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FloatNodes:
     Attributes:
         code: the code.
         nodes: how many there are.
-        reason: what is said of all of them: names, and figures with their range.
+        reason: the common reason, with names, and figures with their range.
     """
 
     code: ReasonCode
@@ -74,20 +74,19 @@ class Composition:
     """The kinds of the nodes and weights of a quantized model.
 
     Attributes:
-        int8_share: share of the multiply-adds that integers do, or floating-point numbers of few bits, in
-            [0, 1]; None in mode weight-only, in which they do none, and without a profile, which would say
-            how many there are.
+        int8_share: fraction of the multiply-adds in integers or in floats of few bits, in [0, 1]; None in
+            mode weight-only, and without a profile, which is needed to count them.
         quantized: number of nodes that compute in integers or have quantized weights.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
         caches: number of float nodes that keep keys and values in int8; none of `quantized`.
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
             of the plan says.
         nodes: how many there are in all.
-        wider: formats of weights that are others than was asked for, see `other_formats`; "" for none.
+        wider: formats of weights that differ from the setting, see `other_formats`; "" if there are none.
         float_type: the floating-point type of products, "" for integers.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
         int8_products: how many of these `int8_share` counts.
-        runs_in_float: whether a run computes in float alone, from weights that are float once it is loaded.
+        runs_in_float: whether a run computes only in float, from weights that are float after loading.
     """
 
     int8_share: float | None
@@ -103,7 +102,7 @@ class Composition:
     runs_in_float: bool = False
 
     def source_of(self, speedup: float | None) -> str:
-        """Return where a speedup comes from, if that is not int8; "" for a model that is not faster."""
+        """Return the cause of a speedup, if that is not int8; "" for a model that is not faster."""
         if not self.runs_in_float or speedup is None or speedup <= EVEN_RATIO:
             return ""
         return "; rewritten float operators gain this, not int8"
@@ -167,7 +166,7 @@ def _runs_in_float(entry: NodePlan) -> bool:
 
 
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
-    """Whether a fix is none: it leaves nothing in int8, or a model that is larger or slower than float."""
+    """Whether a fix is useless: nothing is in int8, or the model is larger or slower than float."""
     return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or cost.is_slower
 
 
@@ -241,12 +240,12 @@ class HeldOut:
     """The samples that a model was judged on.
 
     Attributes:
-        samples, rows: how many; a sample that is a batch has several rows, one that is none counts as one.
+        samples, rows: their numbers; a batch has several rows, any other sample one.
         of_samples: how many there are in all, those that the profile was made from included.
         seen: whether the profile was made from the same samples.
-        source: where they come from, as the user named it.
-        sequences: of how many sequences they are, and of how many in all; (0, 0) where each stands alone.
-        are_held_out: whether nothing was chosen by them, as far as it is known.
+        source: their source, as the user named it.
+        sequences: number of their sequences, and of all sequences; (0, 0) if samples are independent.
+        are_held_out: whether nothing was chosen by them, as far as known.
     """
 
     samples: int
@@ -270,7 +269,7 @@ class HeldOut:
 
     @property
     def few_text(self) -> str:
-        """Return how few they are, where these cannot show that a model is good; else ""."""
+        """Return their number, if they are too few to show that a model is good; else ""."""
         if self.seen and self.samples == 1:
             return "judged on the profile's own sample only"
         if self.rows >= TOO_FEW_ROWS:
@@ -311,11 +310,11 @@ class Fix:
 
     Attributes:
         settings: fields of `QuantConfig` with their new values; names of nodes are added to those given.
-        sqnr: dB of the worst output then; None where nothing differs, and before it is tried.
-        speedup: times as fast as float then; None where it was not measured, or is unclear.
+        sqnr: SQNR in dB of the worst output with the fix; None if nothing differs, and before it is tried.
+        speedup: times as fast as float with the fix; None if it was not measured, or is unclear.
         grade: of the model then.
         figure: how far its worst output is from float then, in words; "" for no output.
-        speed: how fast it is then, in the words of its verdict; "" where that is not known.
+        speed: its speed, in the words of its verdict; "" if unknown.
         drop: of the accuracy or metric then, in `drop_unit`; None without labels.
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
@@ -377,24 +376,22 @@ class Verdict(Presented):
     """The grade of a quantized model, with its cause and the fixes to try.
 
     Attributes:
-        grade: "good", "fair" or "poor"; "none" where there is no telling.
-        decision: whether the score or the outputs decide, and what the outputs alone say.
+        grade: "good", "fair" or "poor"; "none" if it cannot be judged.
+        decision: whether the score or the outputs decide, and the grade by the outputs.
         outputs: the grade of each output, the worst first.
-        metric, score: title of the metric that was asked for, and both models by it; None without.
+        metric, score: title of the metric, and the scores of both models; None without one.
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
-        latency: None where it was not measured, or says nothing of the target.
+        latency: latency of both models; None if it was not measured, or does not apply to the target.
         predicted: times as fast as float, by the times that the plan was made with; None without.
-        composition: what computes in integers, and why the rest does not.
-        findings: what else to know, the gravest first: what costs most (`main-cause`) where the model is not
-            good, nothing quantized, larger or slower than float, measured with kernels that saturate; why
-            there is no verdict; samples that are few or were seen.
-        fixes: what to try, and what it brings, the best first.
+        composition: the parts in integers, and the reasons for the rest.
+        findings: notes and warnings, the gravest first: the main cause (`main-cause`) if the model is not
+            good, nothing quantized, larger or slower than float, measured with kernels that saturate; the
+            reason for no verdict; samples that are few or were seen.
+        fixes: changes to try with their results, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
-        attribution: the noise of the nodes, of a model that is not good; None where it was not run. Not in
-            JSON.
-        printed: times as fast as float on this processor, as predicted; None where it is not known. Not in
-            JSON.
+        attribution: the noise of the nodes, if the model is not good; None if it was not run. Not in JSON.
+        printed: predicted times as fast as float on this processor; None if unknown. Not in JSON.
     """
 
     grade: Grade
@@ -421,7 +418,7 @@ class Verdict(Presented):
 
     @property
     def against(self) -> tuple[Finding, ...]:
-        """The findings that speak against the model, whatever its grade is."""
+        """The findings that speak against the model, regardless of its grade."""
         return tuple(finding for finding in self.findings if finding.code in AGAINST)
 
     @property
@@ -483,7 +480,7 @@ class Verdict(Presented):
 
     @property
     def why(self) -> str:
-        """Return whether the score or the output decides, and why, where these differ; else ""."""
+        """Return whether the score or the output decides, and why, if their grades differ; else ""."""
         scored, decision = self.score, self.decision
         if self.is_vain:
             if not self.composition.uses_integers:
@@ -533,7 +530,7 @@ class Verdict(Presented):
 
     @property
     def _weights_only(self) -> str:
-        """Return that all arithmetic is float, and that it is not faster where that is known; else ""."""
+        """Return a note if all arithmetic is float, and, if known, that it is not faster; else ""."""
         if not self.composition.is_weights_only:
             return ""
         timed = self.latency is not None and (self.has_floats_speed or self.latency.speedup_low <= 1.0)
@@ -564,7 +561,7 @@ class Verdict(Presented):
 
 
 def _change(score: Score, unit: str) -> str:
-    """Return the change of a score, with its 95 % interval, or "within chance" where that holds 0."""
+    """Return the change of a score, with its 95 % interval, or "within chance" if that contains 0."""
     change = f"{0.0 - score.drop:+.2f} {unit}"
     if score.drop_low <= 0.0 <= score.drop_high:
         return f"{change}, within chance"
@@ -641,7 +638,7 @@ def verdict_of(
 
 
 def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
-    """Return a verdict that there is none, and why; these reasons replace an earlier one."""
+    """Return a verdict of grade "none" with the reasons, which replace an earlier verdict."""
     said = {Code.MAIN_CAUSE, Code.NO_VERDICT, *(reason.code for reason in reasons)}
     others = [finding for finding in verdict.findings if finding.code not in said]
     return replace(verdict, grade="none", findings=gravest_first([*reasons, *others]), fixes=())
@@ -650,7 +647,7 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
 def with_fixes(
     verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
 ) -> Verdict:
-    """Return a verdict with its cause and fixes, or with the sentence about that there is none.
+    """Return a verdict with its cause and fixes, or with a sentence if there is no fix.
 
     `tried` counts the other plans that were judged; `left` is the reason to stop, "" if nothing is left to
     try.

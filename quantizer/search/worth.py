@@ -1,8 +1,8 @@
 """Whether a quantized model is worth being written: one that gains next to nothing is not. Pure.
 
-The voice detector with one convolution in int8 lost half of its margin and was 7 % smaller: nobody wants that
-model. What is taken instead is the model with quantized weights alone, where that is better and smaller, else
-the float model, with the sentence that says why.
+The voice detector with one convolution in int8 lost half of its margin and was only 7 % smaller, which is
+useless. Instead, qprof uses the weight-only model if that is better and smaller, else the float model, with
+the reason as a sentence.
 """
 
 from __future__ import annotations

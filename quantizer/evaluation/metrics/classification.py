@@ -73,7 +73,7 @@ def labelled_rows(
 def chance_of(samples: Sequence[Rows], by_classes: float) -> tuple[float, bool]:
     """Return the percent of rows that guessing has right, and whether the model has surely no more.
 
-    Guessing has `by_classes`; of labels that look shuffled what chance pairs.
+    The score of guessing is `by_classes`; for labels that look shuffled, the score of random pairs.
     """
     right, said, true = (
         np.concatenate([getattr(rows, name) for rows in samples]) for name in ("right", "said", "true")

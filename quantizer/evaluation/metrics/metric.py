@@ -1,8 +1,8 @@
 """A metric: outputs and a truth become a figure; one concept for `evaluate` and `tune`.
 
-A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it reads the truth
-and keeps what it needs of the outputs; at the end it makes `Figures` of all that it kept, which can be
-computed for any weights of the units, so that intervals come from drawing the units anew.
+A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it reads the labels and
+stores the needed parts of the outputs. At the end it makes `Figures`, which can be computed for any weights
+of the units, so that intervals come from resampling the units.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def names_by_number(names: Mapping[object, object]) -> dict[int, str]:
 
 
 def class_word(names: Mapping[int, str], number: int) -> str:
-    """Return the name of a class, or its number where it has none."""
+    """Return the name of a class, or its number if it is unnamed."""
     return names.get(number) or f"class {number}"
 
 
@@ -181,7 +181,7 @@ class MetricSource:
         return self.metric.text, self.metric.kind
 
     def required_truth(self) -> str:
-        """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
+        """Return the file of the labels; ConfigError if a metric needs it and it is missing."""
         if self.truth is None:
             raise ConfigError(
                 f"metric '{self.metric.text}': needs the truth: {self.metric.kind.truth}; "

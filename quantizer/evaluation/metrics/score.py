@@ -60,7 +60,7 @@ def open_metric(
 
 
 def check_output(output: str | None, first: Outputs) -> None:
-    """Raise ModelError if an output is none of those on the first sample; None is the first of them."""
+    """Raise ModelError if an output is not among those of the first sample; None is the first of them."""
     if output is not None and output not in first:
         raise ModelError(
             f"output '{output}': the model has no output of this name; its outputs are {', '.join(first)}."
@@ -86,15 +86,15 @@ class Score:
         float_score, quantized_score: of both models, in `unit`.
         drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
-            `bootstrap_interval`); infinite where one unit alone was scored, or where the truth does not show
-            that the float model knows anything of the data (`score_of`).
+            `bootstrap_interval`); infinite for a single unit, or if the labels do not show that the float
+            model is better than chance (`score_of`).
         unit: "%", "dB", or "" for the unit of the output.
         drop_unit: "percentage points", "points" (of a function of the user), "dB", or "% of float's".
         higher_is_better: whether a larger score is the better one.
-        chance: what a model scores that knows nothing of the data: the float model with the truth of other
-            rows; 0 for unknown.
+        chance: score of a model without knowledge of the data: the float model with the labels of other rows;
+            0 if unknown.
         is_at_chance: whether the float model is not surely better than that, so that nothing can be lost.
-        spread, added: what the interval rests on (`Interval`).
+        spread, added: inputs of the interval (`Interval`).
         least: percent below which the float model's own score is doubtful.
     """
 
@@ -209,7 +209,7 @@ def _interval(kind: MetricKind, floats: Figures, quantized: Figures, chance: flo
 
 
 def _drops(kind: MetricKind, floats: Floats, quantized: Floats) -> Floats:
-    """Return how much worse the second figures are; inf where the first is a number and the second is not."""
+    """Return how much worse the second figures are; inf if the first is a number and the second is not."""
     lost = floats - quantized if kind.higher_is_better else quantized - floats
     if kind.drop == "relative":
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -228,7 +228,7 @@ class OtherRows:
         self._rows = 0
 
     def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
-        """Return what a metric keeps of a sample with the truth of other rows; None if there is none."""
+        """Return the stored data of a sample with the labels of other rows; None without such rows."""
         if not metric.kind.maker or metric.at_random is not None or metric.chance is not None:
             return None
         other_truth = self.truth(truth)
@@ -306,7 +306,7 @@ class ScoreRun:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was assumed, and what to do with both models."""
+        """Assumptions of the metric, and advice on both models."""
         if self._metric is None:
             return ()
         return (*self._metric.advice(self._floats, self._quantized), *self._metric.findings)

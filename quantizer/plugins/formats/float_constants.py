@@ -14,8 +14,7 @@ from ...numerics.affine import FLOAT4E2M1, QuantParams, dequantize
 
 
 def with_floats(model: ir.Model) -> ir.Model:
-    """Return a model in which floats, computed when they are read, stand for such constants and their
-    DequantizeLinear."""
+    """Return a model with lazily computed floats in place of these constants and their DequantizeLinear."""
     copy = model.clone()
     for node, quantized in unread_constants(copy):
         stored, params, dtype = quantized.const_value, _params_of(node), result_type(node)
