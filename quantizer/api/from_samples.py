@@ -104,23 +104,14 @@ ON_SAMPLES = (
 """Hints that the samples may not be those that the model will see."""
 
 
-@dataclass(frozen=True)
-class KeptProfile:
-    """A profile, its findings, and its file."""
-
-    profile: Profile
-    file: Path | None  # None for nowhere
-    is_reused: bool  # whether it was there, of the same model and data
-    findings: Sequence[Finding]  # what is to be known of its data
-
-
 @dataclass(frozen=True, eq=False)
 class _Task:
     """The part of a call that is the same in each of its quantizations."""
 
     model: ModelFile
     recipe: Recipe  # before a fix
-    profile: KeptProfile | None  # None in a mode that needs none
+    profile: Profile | None  # None in a mode that needs none
+    profile_file: Path | None  # None for nowhere
     samples: SampleSplit
     labels: Path | Labels | None  # of the held-out samples
     measuring: Judge
@@ -199,15 +190,14 @@ def quantize_from_samples(
             truth.check_classes(
                 declared_class_count(prepared.model, options.scored_output, options.class_axis)
             )
-        kept: KeptProfile | None = None
+        kept: Profile | None = None
         if profile is not None:
-            loaded, _, of_noise = read_measured(profile, prepared)
+            kept, _, of_noise = read_measured(profile, prepared)
             for finding in of_noise:
                 tell(finding)
             if options.gate.has_limit:
-                check_data_not_random(loaded.data, profile_name(profile), "a limit")
-            file = None if isinstance(profile, Profile) else Path(profile_name(profile))
-            kept = KeptProfile(loaded, file, True, loaded.findings)
+                check_data_not_random(kept.data, profile_name(profile), "a limit")
+            profile_file = None if isinstance(profile, Profile) else Path(profile_name(profile))
 
         # The samples are read once, and split.
         assert not isinstance(data, ChosenSamples)
@@ -219,7 +209,7 @@ def quantize_from_samples(
         samples = split_samples(
             digests,
             others=other_digests,
-            profile=None if kept is None or config.rounding == "gptq" else kept.profile.data,
+            profile=None if kept is None or config.rounding == "gptq" else kept.data,
         )
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, samples)
@@ -231,7 +221,7 @@ def quantize_from_samples(
 
         # The profile, where none was given.
         if kept is None and config.reads_profile:
-            kept = own_profile(
+            kept, profile_file = own_profile(
                 model,
                 samples,
                 profile_file,
@@ -242,7 +232,19 @@ def quantize_from_samples(
 
         measuring = replace(options, limit=None)  # of what was read
         with ExitStack() as folders:
-            task = _Task(model, recipe, kept, samples, truth, measuring, output, options, stage, folders)
+            task = _Task(
+                model,
+                recipe,
+                kept,
+                profile_file,
+                samples,
+                truth,
+                measuring,
+                output,
+                options,
+                stage,
+                folders,
+            )
             best, result = _judge_and_fix(task)
             if plan_file is not None:
                 save_plan(result.plan, plan_file, best.plan.files)
@@ -308,8 +310,8 @@ def own_profile(
     options: QuantizeOptions,
     stage: Stage,
     tell: Callable[[Finding], None],
-) -> KeptProfile:
-    """Return the profile beside the output if it is of this model and data; else make it."""
+) -> tuple[Profile, Path | None]:
+    """Return the profile beside the output, and its file, if it is of this model and data; else make it."""
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
     profile: Profile | None = None
     if file is not None and file.exists():
@@ -338,11 +340,10 @@ def own_profile(
         sentence = f"{kept}: {count} raw samples, used to test models before they are written"
         remedy = "do not publish the file (--set keep_samples=0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
-    findings = profile.findings
     profile, of_noise = with_noise_of_kept(profile, model.prepared.model)
-    for finding in (*findings, *of_noise):
+    for finding in (*profile.findings, *of_noise):
         tell(finding)
-    return KeptProfile(profile, file, is_reused, findings)
+    return profile, file
 
 
 def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
@@ -378,7 +379,7 @@ def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
             sentence = f"random data: no verdict ({source_name(data)})"
             remedy = "give samples as the model will see them"
             reason = Finding(Code.NO_VERDICT, sentence, remedy=remedy)
-            return first, _with_verdict(first, no_verdict(first.measured.verdict, reason), task.profile)
+            return first, _with_verdict(first, no_verdict(first.measured.verdict, reason), task)
 
     # Fixes that are tried; where pixels are not scaled no other settings are of any help.
     verdict, trials = first.measured.verdict, list[Judgement]()
@@ -400,11 +401,11 @@ def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
         before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
         instead = () if options.fix == "auto" else (before,)
         findings = gravest_first([*own.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
-        return best, _with_verdict(best, replace(own, applied=fix, findings=findings), task.profile)
+        return best, _with_verdict(best, replace(own, applied=fix, findings=findings), task)
     is_asked = config.mode in DATA_FREE or config.has_size or config.cost_model == "off"
     if is_in_vain(verdict) and not is_asked:
         best, verdict = _worth_writing(task, first, verdict, trials)
-    result = _with_verdict(best, verdict, task.profile)
+    result = _with_verdict(best, verdict, task)
     return best, replace(result, findings=gravest_first([*result.findings, *left_out]))
 
 
@@ -447,7 +448,7 @@ def _written(task: _Task, recipe: Recipe) -> _Written:
     speed = options.speed
     if speed is not None and speed.data is None:
         speed = replace(speed, data=samples.profiled, threads=max(speed.threads, options.threads))
-    profile = None if task.profile is None else task.profile.profile
+    profile = task.profile
     count = CHECK_SAMPLES
     if profile is not None:
         count = samples_to_run(task.model.prepared.graph, profile, profile.runs)
@@ -487,9 +488,7 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
     config = recipe.config
-    measured = (
-        Profile(facts.prepared.identity, DataId(), {}) if task.profile is None else task.profile.profile
-    )
+    measured = task.profile or Profile(facts.prepared.identity, DataId(), {})
     limits = judging_limits(facts.prepared.graph, measured, config)
     has_truth = task.labels is not None or options.metric is not None
     if limits.compares_nothing and not has_truth and not options.gate.has_limit:
@@ -585,7 +584,7 @@ def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
     return attribute(planned, samples, provider=provider)
 
 
-def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:
+def _cause_in_input(verdict: Verdict, profile: Profile | None) -> tuple[Finding, ...]:
     """Return the finding that a model that is not good may have received unscaled pixels, by its profile."""
     fits = verdict.score is not None and not truth_doubts(verdict.score)
     if profile is None or verdict.grade == "good" or fits:
@@ -594,14 +593,13 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Find
     return tuple(replace(one, code=Code.MAIN_CAUSE) for one in pixels)
 
 
-def _with_verdict(attempt: Judgement, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
+def _with_verdict(attempt: Judgement, verdict: Verdict, task: _Task) -> QuantizeResult:
     """Return the result of an attempt with its verdict and the findings on its samples."""
+    profile = task.profile
     if profile is None:
         return replace(attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation))
     causes = [one.text for one in verdict.cause]
     of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text not in causes]
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
-    file = "" if profile.file is None else str(profile.file)
-    return replace(
-        attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation, file, profile.is_reused)
-    )
+    file = "" if task.profile_file is None else str(task.profile_file)
+    return replace(attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation, file))

@@ -86,21 +86,6 @@ VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
 """Findings on data and models that leave nothing to judge."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """Digests of models and data: evaluations with equal digests can be compared.
-
-    Attributes:
-        float_model: of the float model's graph and weights.
-        data: digest of the samples, independent of their order (`data_id`).
-        metric: of the metric, its options and its truth; "" without one.
-    """
-
-    float_model: str
-    data: str
-    metric: str
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(Presented):
     """A float and a quantized model, compared.
@@ -153,7 +138,7 @@ class Evaluation(Presented):
     excerpts: tuple[Any, ...] = field(default=(), metadata=NOT_IN_JSON)
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
-    subject: Subject | None = None
+    subject: Mapping[str, str] = field(default_factory=dict)
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
@@ -576,11 +561,11 @@ def evaluate(
         excerpts=() if worst is None else worst.excerpts,
         runtime=place.runtime,
         provider=place.provider,
-        subject=Subject(
-            model_fingerprint(model_id(original, "")),
-            digest_text(sum(map(sum, digests))),
-            metric.digest if metric else "",
-        ),
+        subject={
+            "float_model": model_fingerprint(model_id(original, "")),
+            "data": digest_text(sum(map(sum, digests))),
+            "metric": metric.digest if metric else "",
+        },
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         grades=grades,

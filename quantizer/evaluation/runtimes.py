@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -177,15 +178,6 @@ INT8_TENSOR, FLOAT_TENSOR = "tensor(int8)", "tensor(float)"
 """Types as onnxruntime writes them."""
 
 
-@dataclass(frozen=True)
-class Value:
-    """An input or output, as sessions of onnxruntime describe it."""
-
-    name: str
-    type: str
-    shape: Sequence[int | str | None] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class FloatBorder:
     """How an input or output that is integers becomes float: scale * (integer - zero_point)."""
@@ -219,7 +211,9 @@ class FloatBorders:
         return [self._as_float(value) for value in self.session.get_outputs()]
 
     def _as_float(self, value: Any) -> Any:
-        return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.borders else value
+        if value.name not in self.borders:
+            return value
+        return SimpleNamespace(name=value.name, type=FLOAT_TENSOR, shape=value.shape)
 
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
         """Return the values of outputs for the arrays of one sample by input name."""

@@ -678,4 +678,3 @@ class Judged:
     verdict: Verdict
     evaluation: Evaluation
     profile: str = ""
-    profile_reused: bool = False

@@ -173,9 +173,8 @@ def verify(
             why = "give --model MODEL.onnx and --data DATA to measure again"
             return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
         with opened(model) as floats:
-            assert record.evaluation.subject is not None
             own = model_fingerprint(model_id(floats.model, ""))
-            fingerprints = record.evaluation.subject.float_model, own
+            fingerprints = record.evaluation.subject["float_model"], own
             checks += checks_of_files("float model", record.float_model, files_of(floats), fingerprints)
             if data is None:
                 why = "give --data DATA to measure again"

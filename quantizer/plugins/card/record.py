@@ -151,7 +151,7 @@ class Card(Presented):
         facts = [
             ("float model", f"sha256 {self.float_model[0].sha256}"),
             ("quantized model", f"sha256 {self.quantized_model[0].sha256}"),
-            ("data", f"{self.asked.data}, digest {subject.data if subject else '-'}"),
+            ("data", f"{self.asked.data}, digest {subject.get('data', '-')}"),
             ("machine", f"{self.machine.processor}, {self.machine.runtime}"),
         ]
         return Presentation((*shown.facts, *facts), shown.tables, shown.findings)
@@ -184,7 +184,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
         card = msgspec.convert(document, Card, strict=False)  # "inf" is a number
     except (MalformedError, msgspec.ValidationError, OverflowError) as problem:
         raise ConfigError(f"{path}: is no card ({problem}); make it anew") from problem
-    if not card.float_model or not card.quantized_model or card.evaluation.subject is None:
+    if not card.float_model or not card.quantized_model or not card.evaluation.subject:
         raise ConfigError(f"{path}: says nothing of models and samples; make it anew")
     return card
 
@@ -238,8 +238,7 @@ def _page(card: Card) -> Iterator[str]:
     for what, files in (("float model", card.float_model), ("quantized model", card.quantized_model)):
         for file in files:
             yield f"| {what}: {_code(file.name)} | sha256 {_code(file.sha256)}, {file.bytes} bytes |"
-    assert evaluation.subject is not None
-    yield f"| samples: {_code(asked.data)} | digest {_code(evaluation.subject.data)} |"
+    yield f"| samples: {_code(asked.data)} | digest {_code(evaluation.subject['data'])} |"
     if made := evaluation.provenance:
         digests = f"plan {_code(made.plan)}, profile {_code(made.profile)}"
         yield f"| made by {_text(made.tool)} for {_code(made.target)} | {digests} |"

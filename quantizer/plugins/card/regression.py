@@ -21,13 +21,11 @@ def checks_of_newer(card: Card, newer: Card, slack: Slack, names: tuple[str, str
     ConfigError if the cards have another float model, or other samples, metric, truth, runtime or provider.
     """
     then, now = card.evaluation, newer.evaluation
-    assert then.subject is not None
-    assert now.subject is not None
     for subject, earlier, later in (
-        ("another float model", then.subject.float_model, now.subject.float_model),
-        ("other samples", then.subject.data, now.subject.data),
+        ("another float model", then.subject["float_model"], now.subject["float_model"]),
+        ("other samples", then.subject["data"], now.subject["data"]),
         ("another metric", then.metric, now.metric),
-        ("another truth or other options of the metric", then.subject.metric, now.subject.metric),
+        ("another truth or other options of the metric", then.subject["metric"], now.subject["metric"]),
         ("another runtime", (then.runtime, then.provider), (now.runtime, now.provider)),
     ):
         if earlier != later:

@@ -139,29 +139,27 @@ def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -
     hold for these too. `unscored` is why scores were not measured, or "".
     """
     then, now = card.evaluation, found.evaluation
-    assert now.subject is not None
-    assert then.subject is not None
     counts = [(one.samples, one.rows) for one in (then, now)]
-    same_data = (then.subject.data, counts[0]) == (now.subject.data, counts[1])
+    same_data = (then.subject["data"], counts[0]) == (now.subject["data"], counts[1])
     yield Check(
         "data",
         "same" if same_data else "differs",
-        f"{then.samples} samples, digest {then.subject.data[:16]}",
-        f"{now.samples} samples, digest {now.subject.data[:16]}",
+        f"{then.samples} samples, digest {then.subject['data'][:16]}",
+        f"{now.samples} samples, digest {now.subject['data'][:16]}",
         "" if same_data else "other samples, or another recipe: see --preprocess",
     )
     if unscored:
-        yield Check("truth", "not checked", f"digest {then.subject.metric}", "", unscored)
-    elif then.subject.metric or now.subject.metric:
+        yield Check("truth", "not checked", f"digest {then.subject['metric']}", "", unscored)
+    elif then.subject["metric"] or now.subject["metric"]:
         truths = [
-            (one.metric, one.score and one.score.rows, one.subject and one.subject.metric)
+            (one.metric, one.score and one.score.rows, one.subject and one.subject["metric"])
             for one in (then, now)
         ]
         yield Check(
             "truth",
             "same" if truths[0] == truths[1] else "differs",
-            f"digest {then.subject.metric or '-'}",
-            f"digest {now.subject.metric or '-'}",
+            f"digest {then.subject['metric'] or '-'}",
+            f"digest {now.subject['metric'] or '-'}",
             "" if truths[0] == truths[1] else "other labels, or other options of the metric",
         )
     exact = replace(slack, size=0.0)

@@ -192,8 +192,8 @@ def layers_of(
     sums = {
         m.tensor: _TensorSums(
             m,
-            _function_after(graph, m.tensor, opset),
             filler_rows=filler_rows(graph.values[m.tensor]),
+            **_function_after(graph, m.tensor, opset),
         )
         for m in pairs
     }
@@ -287,10 +287,9 @@ def _layers(
     # noise itself: it has the difference of the tensor that the function reads.
     after: dict[str, tuple[str, Difference]] = {}
     for name, tensor in sums.items():
-        difference, function = tensor.difference_after, tensor.function_after
-        if function is not None and difference is not None:
-            floats = (inner for inner in function.inner if inner in sums and sums[inner].match.scale is None)
-            after.update((one, (function.operators, difference)) for one in (*floats, name))
+        if (difference := tensor.difference_after) is not None:
+            floats = (inner for inner in tensor.inner if inner in sums and sums[inner].match.scale is None)
+            after.update((one, (tensor.operators, difference)) for one in (*floats, name))
     sqnr: dict[str, float] = {}  # effective; of a tensor that is not in both models the lowest of its inputs
     layers = []
     for value in _values_of(graph):
@@ -331,31 +330,18 @@ def _layers(
 # What is kept of one tensor while the samples stream by --------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _FunctionAfter:
-    """The function that all readers of a tensor together compute of it."""
-
-    operators: str  # for people: "Relu"; "Sigmoid, Mul" for SiLU
-    function: UnaryFunction  # element by element, in float64
-    inner: tuple[str, ...]  # names of the tensors inside it, such as the Sigmoid's of SiLU
-
-    def applied(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the function of an array of any shape and float type; NaN or Inf where it is not defined."""
-        with np.errstate(all="ignore"):
-            return self.function(np.asarray(values, np.float64).reshape(-1)).reshape(values.shape)
-
-
-def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | None:
-    """Return the function after an activation, a clip too, or None if none can be computed."""
+def _function_after(graph: Graph, name: str, opset: int) -> dict[str, Any]:
+    """Return the fields of `_TensorSums` on the function after an activation, a clip too; {} for none."""
     following = find_following_or_clip(graph, name)
     if following is None:
-        return None
+        return {}
     chain = following.chain
     try:
-        inner = tuple(output_name(node) for node in chain.nodes[:-1])
-        return _FunctionAfter(chain.operators, function_of_chain(chain, opset), inner)
+        function = function_of_chain(chain, opset)
     except PlanError:  # onnx has no definition of an operator
-        return None
+        return {}
+    inner = tuple(output_name(node) for node in chain.nodes[:-1])
+    return {"function": function, "operators": chain.operators, "inner": inner}
 
 
 @dataclass(eq=False)
@@ -363,7 +349,10 @@ class _TensorSums:
     """The sums of one tensor."""
 
     match: Match
-    function_after: _FunctionAfter | None = None
+    # What all readers of the tensor together compute of it, element by element, in float64.
+    function: UnaryFunction | None = None
+    operators: str = ""  # of that function, for people: "Relu"; "Sigmoid, Mul" for SiLU
+    inner: tuple[str, ...] = ()  # names of the tensors inside it, such as the Sigmoid's of SiLU
     sums: Sums | None = None  # None before the first sample that could be compared
     sums_after: Sums | None = None  # of both tensors after the function, if there is one
     shape_mismatches: int = 0  # samples for which the shapes differed
@@ -391,8 +380,14 @@ class _TensorSums:
         if self.filler_rows is not None:
             pair = fillers_as_infinities(*pair, self.filler_rows)
         self.sums = (self.sums or Sums()).plus(*pair)
-        if self.function_after is not None:
-            self.sums_after = (self.sums_after or Sums()).plus(*map(self.function_after.applied, pair))
+        if self.function is not None:
+            self.sums_after = (self.sums_after or Sums()).plus(*(self._after(values) for values in pair))
+
+    def _after(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the function of an array of any shape and float type; NaN or Inf where it is not defined."""
+        assert self.function is not None
+        with np.errstate(all="ignore"):
+            return self.function(np.asarray(values, np.float64).reshape(-1)).reshape(values.shape)
 
 
 # Which tensor of the quantized model holds each activation of the float model ----------------------------

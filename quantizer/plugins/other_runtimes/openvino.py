@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ import onnx
 
 from ....profiles.base.errors import ConfigError, ModelError, nearest
 from ....profiles.base.extras import library
-from ...evaluation.runtimes import FloatBorders, Session, Value, stated_borders
+from ...evaluation.runtimes import FloatBorders, Session, stated_borders
 
 
 class OpenVinoSession:
@@ -23,17 +24,17 @@ class OpenVinoSession:
 
     def __init__(self, compiled: Any, outputs: Sequence[str]) -> None:
         self._request = compiled.create_infer_request()
-        self._inputs = [Value(value.any_name, _type(value)) for value in compiled.inputs]
+        self._inputs = [SimpleNamespace(name=value.any_name, type=_type(value)) for value in compiled.inputs]
         # A tensor may have several names, where OpenVINO left nodes out between them.
         pairs = zip(outputs, compiled.outputs, strict=True)
-        self._outputs = [Value(name, _type(value)) for name, value in pairs]
+        self._outputs = [SimpleNamespace(name=name, type=_type(value)) for name, value in pairs]
         self._places = {name: at for at, name in enumerate(outputs)}
 
-    def get_inputs(self) -> Sequence[Value]:
+    def get_inputs(self) -> Sequence[Any]:
         """Return the inputs in the model's order."""
         return self._inputs
 
-    def get_outputs(self) -> Sequence[Value]:
+    def get_outputs(self) -> Sequence[Any]:
         """Return the outputs in the model's order."""
         return self._outputs
 
@@ -110,7 +111,9 @@ def open_model(path: str, name: str, threads: int, provider: str, timed: bool) -
             "onnxruntime, or quantize it with --target openvino"
         ) from error
     values = [
-        Value(value.name, "", [dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        SimpleNamespace(
+            name=value.name, type="", shape=[dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        )
         for value in (*proto.graph.input, *proto.graph.output)
     ]
     borders = stated_borders({entry.key: entry.value for entry in proto.metadata_props}, values)

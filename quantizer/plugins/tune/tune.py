@@ -481,7 +481,7 @@ def _with_own_profile(
     if how.holdout_data is not None:
         split = replace(split, profiled=digests.chosen(every), profiled_id=digests.identity(every))
     options = QuantizeOptions(provider=how.provider)
-    profile = own_profile(file, split, profile_file, options=options, stage=show, tell=note).profile
+    profile, _ = own_profile(file, split, profile_file, options=options, stage=show, tell=note)
     if how.holdout_data is not None:
         return profile, data, how
     # Truth in the order of all samples is found by their places.

@@ -124,7 +124,7 @@ def test_cards_without_a_score_or_an_output_prove_nothing(accepted: Card) -> Non
 )
 def test_a_card_of_something_else_is_refused(accepted: Card, changes: dict, message: str) -> None:
     subject = accepted.evaluation.subject
-    inner = {name: replace(subject, **value) for name, value in changes.items() if isinstance(value, dict)}
+    inner = {name: {**subject, **value} for name, value in changes.items() if isinstance(value, dict)}
     with pytest.raises(ConfigError, match=f"tonight.json: is about {message} .*than accepted.json"):
         list(checks_of_newer(accepted, newer(accepted, **{**changes, **inner}), Slack(), NAMES))
 
