@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
@@ -21,7 +20,7 @@ from ..costs.float_regions import is_unprofitable
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
-from ..evaluation.grades import NARROW, WANTED_DROP, Decision
+from ..evaluation.grades import WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
@@ -488,38 +487,12 @@ class Verdict(Presented):
             return "the model is hardly smaller and hardly faster than float"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
-        counted = _count(scored.rows, "row" if self.metric == ACCURACY else "sample")
-        unit = scored.drop_unit.removeprefix("percentage ")
         if decision.overruled:
             return decision.overruled
         if decision.by == "outputs":
-            if not self.is_unsure:
-                return ""
-            most = max(scored.drop_high, -scored.drop_low)
-            known = f"only to {most:.2g} {unit}" if most < inf else "too little"
-            enough = scored.rows_to_show(NARROW * WANTED_DROP)
-            more = "" if enough is None else f"; about {enough} would decide"
-            decides = (
-                "the output decides"
-                if decision.grade == decision.outputs
-                else f"{decision.outputs} by the output, which the score does not confirm"
-            )
-            return f"{decides}: {counted} determine{'s'[: scored.rows == 1]} the score {known}{more}"
-        if decision.so_far:
-            lost = f"it loses at most {scored.drop_high:.2f} {unit}"
-            return f"the score decides: {lost}, and {counted} cannot show less"
-        if decision.grade == decision.outputs:
-            return ""
-        if self.grade == "good":
-            lost = (
-                f"it loses at most {scored.drop_high:.2f} {unit}"
-                if scored.drop_high > 0.0
-                else "it loses nothing"
-            )
-            return f"the score decides: {lost}, although the output moves"
-        if scored.drop_low > 0.0:
-            return "the score decides: the loss is beyond chance"
-        return f"the measured score decides: {counted} cannot show a smaller loss"
+            counted = _count(scored.rows, "row" if self.metric == ACCURACY else "sample")
+            return f"the output decides: {counted} cannot tell by the score" if self.is_unsure else ""
+        return "the score decides" if decision.so_far or decision.grade != decision.outputs else ""
 
     @property
     def has_floats_speed(self) -> bool:
