@@ -160,18 +160,11 @@ def _without_channels(facts: PlanningFacts) -> list[Finding]:
     """Return a finding if adjustments need channel statistics and the profile lacks them."""
     config, weighted = facts.config, weighted_channels(facts.graph)
     is_asked = config.mode not in DATA_FREE and not (config.equalization == config.bias_correction == "off")
-    observed = [name for name in weighted if name in facts.measured]
-    if not is_asked or _has_channels(facts) or not observed:
+    if not is_asked or _has_channels(facts) or weighted.keys().isdisjoint(facts.measured):
         return []
-    advice = "'qprof dump-profile' records them"
-    if facts.measured.origin == "qprof":
-        sizes = {name: (facts.graph.shape(name) or ())[weighted[name] :][:1] for name in observed}
-        free = all(size == (None,) for size in sizes.values())
-        advice = "profile again, without --channels off"
-        if free:
-            advice = f"declare in the model how many channels '{observed[0]}' has, and profile again"
     sentence = "the profile has no records of channels: no equalization, no bias correction"
-    return [Finding(Code.NO_CHANNELS, sentence, remedy=advice)]
+    remedy = "'qprof dump-profile' records those of a size that the model declares"
+    return [Finding(Code.NO_CHANNELS, sentence, remedy=remedy)]
 
 
 def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:

@@ -215,14 +215,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         and not composition.int8_products
         and not composition.is_unprofitable
     ):
-        only = (
-            f"only the weights of {_count(composition.weight_only, 'node')} are"
-            if composition.weight_only
-            else f"only keys and values of {_count(composition.caches, 'node')} are"
-            if composition.caches
-            else "hardly anything is"
-        )
-        sentence = f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
+        sentence = "no arithmetic in int8: only weights, or keys and values, are quantized"
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
     if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
         yield cost.larger()
@@ -280,20 +273,12 @@ class HeldOut:
         """The findings that make a verdict on them unsure."""
         if self.seen:
             advice = "give others with --holdout-data" if self.are_held_out else "give others"
-            if self.of_samples == 1 < self.rows:
-                advice += (
-                    f", or the {self.rows} rows as samples of their own: a list of rows, or several files"
-                )
             sentence = "judged on the samples of the profile, which flatters"
             return (Finding(Code.SEEN_SAMPLES, sentence, self.source, remedy=advice),)
         if self.rows < FEW_ROWS:
             few = _count(self.samples, "held-out sample")
             figures = {"samples": self.samples, "of": self.of_samples}
             sentence = f"few samples: {few} of {self.of_samples}" if self.are_held_out else "few samples"
-            if (
-                self.are_held_out and 3 * self.samples > self.of_samples > 2
-            ):  # of few samples up to half are held out
-                sentence += f", so that {self.of_samples - self.samples} made the profile"
             remedy = "more make the verdict surer"
             return (Finding(Code.FEW_HELD_OUT, sentence, self.source, figures, remedy),)
         return ()
