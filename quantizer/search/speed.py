@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.json_values import NOT_IN_JSON
 from ..costs.float_regions import FloatRegion
+from ..costs.predicted import Costs
 from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, times_as_fast
 
@@ -27,8 +27,8 @@ class SpeedCheck:
     trials: int  # plans that were made and timed besides the first
     changes: tuple[str, ...] = ()  # the changes that made the model faster, in this order
     left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
-    # `TimedNodes` of the plan as it is now; None for a model left in float
-    timed: Any | None = field(default=None, metadata=NOT_IN_JSON)
+    # measured times of the nodes of the plan as it is now; None for a model left in float
+    costs: Costs | None = field(default=None, metadata=NOT_IN_JSON)
 
     @property
     def passed(self) -> bool:

@@ -48,7 +48,7 @@ from .estimates import (
     float_groups,
     int8_share,
     node_records,
-    run_times,
+    run_time,
     tensor_records,
 )
 from .excerpts import Excerpt
@@ -68,7 +68,6 @@ class Results:
     quantization: QuantizeResult | None = None  # the files that were written
     drift: Any = None  # of a newer profile, a `DriftReport`
     size: Size | None = None  # of the files of a report that has no other results
-    timed: Any | None = None  # `TimedNodes`: measured times of the nodes of both models
     left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
 
@@ -77,9 +76,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
     quantization, found = results.quantization, results.attribution
     evaluation = results.evaluation or results.seen
     plan = None if quantization is None else quantization.plan
-    timed = results.timed
-    if timed is None and quantization is not None and quantization.speed is not None:
-        timed = quantization.speed.timed
+    timed = None if quantization is None or quantization.speed is None else quantization.speed.costs
     left_out = list(results.left_out)
 
     def section(name: str, make: Callable[[], T]) -> T | None:
@@ -90,7 +87,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
     speed = _measured_speed(results)
     budgets: tuple[NoiseBudget, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
-    times: tuple[RunTime, ...] = ()
+    times: RunTime | None = None
     changes: tuple[WhatIf, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
     limits = None
@@ -102,7 +99,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
             budgets = budgets_as_run(found, {output.name: output.needed for output in outputs})
         worst = budgets[0] if budgets else None
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
-        times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
+        times = section("times", lambda: run_time(analysis, timed))
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
         changes = section("changes to try", lambda: tuple(_changes(results))) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
@@ -154,7 +151,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         layers=() if results.layers is None else results.layers.layers,
         tensors=tensors,
         nodes=nodes,
-        run_times=times,
+        run_time=times,
         float_groups=groups,
         samples=() if evaluation is None else evaluation.worst_samples,
         excerpts=excerpts,
@@ -185,8 +182,7 @@ def _size(results: Results) -> Size | None:
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:
     if analysis is None or analysis.costs is None:
         return None
-    _, costs = analysis.costs
-    before, after = analysis.file_us, total_microseconds(costs, analysis.graph, analysis.plan)
+    before, after = analysis.file_us, total_microseconds(analysis.costs, analysis.graph, analysis.plan)
     where = f"table of kernels of {analysis.plan.config.target}"
     return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
 

@@ -76,13 +76,11 @@ class NodeRecord:
     code: str  # of the reason; "" for none
     inputs: tuple[str, ...]  # names of the activations that it reads and makes
     outputs: tuple[str, ...]
-    float_us: float | None  # predicted microseconds in the float model; None where no times are known
+    float_us: float | None  # microseconds in the float model, as `RunTime.how` says; None for unknown ones
     planned_us: float | None  # the same as it is planned, without conversions around it
     multiply_adds: float  # of one sample
     noise: float | None  # its share of the noise at the output with the lowest SQNR, 0 to 1
     run_by: str = ""  # name of the If, Loop or Scan in whose body it is; "" in the main graph
-    measured_float_us: float | None = None  # microseconds that it took in the float model
-    measured_us: float | None = None  # the same in the quantized model, without conversions around it
 
     @property
     def is_integer(self) -> bool:
@@ -94,22 +92,12 @@ class NodeRecord:
 class RunTime:
     """Microseconds of one run: of all of it, and outside of all layers."""
 
-    how: Literal["predicted", "measured"]  # "predicted" from a table of kernels
+    how: Literal["predicted", "measured"]  # from a table of kernels, or by the profiler of onnxruntime
     float_us: float  # of everything that each model executes
     quantized_us: float
     conversions_us: float  # of quantizing and dequantizing tensors between the layers of the quantized model
     unknown_float_us: float = 0.0  # of what neither name nor place leads to a layer
     unknown_us: float = 0.0
-    relative_size: float = 1.0  # elements that the inputs had
-    plain_float_us: float | None = None  # of runs without the profiler, which takes time itself
-    plain_us: float | None = None
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the quantized model is slower than the float one without the profiler."""
-        if self.plain_float_us is None or self.plain_us is None:
-            return False
-        return self.plain_float_us < SLOWER * self.plain_us
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ class FloatGroupRecord:
     code: str  # of the reason
     reason: str
     nodes: tuple[str, ...]
-    float_us: float | None  # predicted microseconds that they take; None where no times are known
+    float_us: float | None  # microseconds that they take; None where no times are known
     multiply_adds: float  # share of those of the model, 0 to 1
 
 
@@ -313,7 +301,7 @@ class Report(Presented):
         layers: the tensors of both models compared, in graph order, as `compare-layers` has them.
         tensors: activations in graph order.
         nodes: nodes in graph order.
-        run_times: predicted and measured times of both models, if known.
+        run_time: measured times of both models, else predicted ones; None where none are known.
         float_groups: groups of float nodes with their reason, the slowest first.
         samples: the samples on which the models differ most.
         excerpts: what a page shows of each of them. Not in JSON.
@@ -340,7 +328,7 @@ class Report(Presented):
     layers: tuple[Any, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
-    run_times: tuple[RunTime, ...] = ()
+    run_time: RunTime | None = None
     float_groups: tuple[FloatGroupRecord, ...] = ()
     samples: tuple[SampleDifference, ...] = ()
     excerpts: tuple[Excerpt, ...] = field(default=(), metadata=NOT_IN_JSON)

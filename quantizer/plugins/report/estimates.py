@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -74,13 +73,10 @@ class Analysis:
         return ActivationRanges(self.graph, self.profile, self.recipe, self.plan.model.opset)
 
     @cached_property
-    def costs(self) -> tuple[CostModel, Costs] | None:
+    def costs(self) -> Costs | None:
         """Predicted times of the nodes, or None if the target has no table of them."""
         table = None if self.recipe is None else self.recipe.costs
-        if table is None:
-            return None
-        model = CostModel(self.graph, self.profile, table)
-        return model, model.costs(self.plan)
+        return None if table is None else CostModel(self.graph, self.profile, table).costs(self.plan)
 
     @cached_property
     def file_us(self) -> float:
@@ -146,19 +142,16 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
 
 
 def node_records(
-    analysis: Analysis, budget: NoiseBudget | None, measured: Any | None
+    analysis: Analysis, budget: NoiseBudget | None, measured: Costs | None
 ) -> tuple[NodeRecord, ...]:
     """Return a record of each node, in graph order; `budget` is of the output with the lowest SQNR."""
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
-    measured_times = Costs({}, {}, {}) if measured is None else measured.costs
+    no_time = None if measured is not None or analysis.costs is None else 0.0
+    costs = measured or analysis.costs or Costs({}, {}, {})
     plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
     known, records = with_clip_profiles(profile, graph), []
     for node in graph.nodes:
         name, entry = node.name, plan.nodes[node.name]
-        floating = planned = None
-        if analysis.costs is not None:
-            _, costs = analysis.costs
-            floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
         multiply_adds = (multiplications(node, graph, known) or 0.0) / max(profile.data.samples, 1)
         records.append(
             NodeRecord(
@@ -169,13 +162,11 @@ def node_records(
                 code=entry.float_reason.code.value if entry.stays_float else "",
                 inputs=tuple(dict.fromkeys(one for one in node.inputs if one and not graph.is_constant(one))),
                 outputs=tuple(one for one in node.outputs if one),
-                float_us=floating,
-                planned_us=planned,
+                float_us=costs.floating.get(name, no_time),
+                planned_us=costs.integer.get(name, no_time),
                 multiply_adds=multiply_adds,
                 noise=noise.get(name),
                 run_by=_run_by(node, graph),
-                measured_float_us=measured_times.floating.get(name),
-                measured_us=measured_times.integer.get(name),
             )
         )
     return tuple(records)
@@ -187,28 +178,23 @@ def _run_by(node: Node, graph: Graph) -> str:
     return graph.runners[around].name if isinstance(around, ir.Graph) and around in graph.runners else ""
 
 
-def run_times(analysis: Analysis, measured: Any | None) -> Iterator[RunTime]:
-    """Yield the times of one run, as predicted and as measured, where they are known."""
-    if analysis.costs is not None:
-        _, costs = analysis.costs
-        nodes = sum(costs.integer.values())
-        total = total_microseconds(costs, analysis.graph, analysis.plan)
-        in_float = sum(costs.floating.values()) + costs.run
-        yield RunTime("predicted", in_float, total, total - nodes - costs.run)
+def run_time(analysis: Analysis, measured: Costs | None) -> RunTime | None:
+    """Return the times of one run, as measured, else as predicted; None where neither is known."""
     if measured is not None:
-        times, conversions = measured.costs, sum(measured.costs.border.values())
-        layers = {node.name for node in analysis.graph.nodes}
-        yield RunTime(
+        conversions, layers = sum(measured.border.values()), {node.name for node in analysis.graph.nodes}
+        return RunTime(
             "measured",
-            sum(times.floating.values()),
-            sum(times.integer.values()) + conversions,
+            sum(measured.floating.values()),
+            sum(measured.integer.values()) + conversions,
             conversions,
-            sum(time for name, time in times.floating.items() if name not in layers),
-            sum(time for name, time in times.integer.items() if name not in layers),
-            measured.relative_size,
-            None if measured.latency is None else 1e3 * measured.latency.float_ms,
-            None if measured.latency is None else 1e3 * measured.latency.quantized_ms,
+            sum(time for name, time in measured.floating.items() if name not in layers),
+            sum(time for name, time in measured.integer.items() if name not in layers),
         )
+    if (costs := analysis.costs) is None:
+        return None
+    total, nodes = total_microseconds(costs, analysis.graph, analysis.plan), sum(costs.integer.values())
+    in_float = sum(costs.floating.values()) + costs.run
+    return RunTime("predicted", in_float, total, total - nodes - costs.run)
 
 
 def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:

@@ -25,7 +25,6 @@ from .content import (
     FloatGroupRecord,
     NodeRecord,
     Report,
-    RunTime,
     TensorRecord,
     score_figure,
 )
@@ -126,7 +125,7 @@ def _environment() -> Environment:
         decibels=decibel_text,
         drift_distance=drift_distance,
         duration=duration,
-        layer_table=layer_table,
+        layer_rows=layer_rows,
         places=node_places,
         name=name_code,
         noise_share=lambda sqnr: percent_text(10.0 ** (-sqnr / 20.0)),
@@ -219,29 +218,10 @@ def is_slower(before: float | None, after: float | None) -> bool:
     return after - before >= max(MIN_SLOWER_US, MIN_SLOWER_SHARE * before)
 
 
-@dataclass(frozen=True)
-class LayerTable:
-    """The table of layers."""
-
-    rows: list[NodeRecord]  # those that add most noise first
-    others: int  # layers without a row
-    times: tuple[str, ...]  # name of the times in float and in the quantized model that bars are drawn of
-    longest: float  # microseconds of the longest bar
-
-    def times_of(self, row: NodeRecord) -> tuple[float | None, ...]:
-        """Return the microseconds of a row, in float and in the quantized model."""
-        return tuple(getattr(row, name) for name in self.times)
-
-
-def layer_table(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> LayerTable:
-    """Return the table of layers: bars are of measured times, else of predicted ones."""
+def layer_rows(nodes: Sequence[NodeRecord]) -> tuple[list[NodeRecord], float]:
+    """Return the layers that are shown, those that add most noise first, and their longest microseconds."""
     rows = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))[:MAX_LAYER_ROWS]
-    times: tuple[str, ...] = ()
-    if run_times:
-        is_measured = run_times[-1].how == "measured"
-        times = ("measured_float_us", "measured_us") if is_measured else ("float_us", "planned_us")
-    longest = max((getattr(row, name) or 0.0 for row in rows for name in times), default=0.0)
-    return LayerTable(rows, len(nodes) - len(rows), times, longest or 1.0)
+    return rows, max((time for row in rows for time in (row.float_us, row.planned_us) if time), default=1.0)
 
 
 def slowest_first(
@@ -272,6 +252,7 @@ def script_data(report: Report) -> str:
         {
             "tensors": [_tensor_data(t, noise.get(t.name)) for t in report.tensors],
             "nodes": _nodes_data(report.nodes),
+            "how": None if report.run_time is None else report.run_time.how,
         },
         separators=(",", ":"),
         allow_nan=False,
@@ -344,8 +325,6 @@ def _nodes_data(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
             _rounded(n.multiply_adds, 4),
             _rounded(n.noise, 3),
             [makers[name] for name in n.inputs if name in makers],
-            _rounded(n.measured_float_us, 4),
-            _rounded(n.measured_us, 4),
         ]
         for n in nodes
     ]

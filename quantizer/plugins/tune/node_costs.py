@@ -16,14 +16,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from ....profiles.records.profile import Profile
 from ...costs.predicted import Costs, is_quantized
-from ...evaluation.latency import Latency
-from ...evaluation.runtimes import Inputs
 from ...lowering.lowered import WrittenNames
 from ...operators.graph import Graph, Node
 from ...operators.table import CONVERSIONS, PRODUCTS
@@ -58,24 +52,6 @@ def find_costs(
         if entry.kind is Kind.QUANTIZED and products.get(name) in FLOAT_PRODUCTS
     ]
     return Costs(integer, floating, border, tuple(unfused))
-
-
-@dataclass(frozen=True)
-class TimedNodes:
-    """Times of the nodes of both models, as measured."""
-
-    costs: Costs
-    relative_size: float  # of the timed samples, see `relative_size`
-    latency: Latency | None  # of runs without the profiler on such samples; None where it was not measured
-
-
-def relative_size(samples: Sequence[Inputs], profile: Profile) -> float:
-    """Return how many times as many elements as those of a profile some samples have; times are for the
-    profile's."""
-    known = [name for name in samples[0] if name in profile]
-    elements = sum(np.size(sample[name]) for sample in samples for name in known) / len(samples)
-    profiled = sum(profile[name].count for name in known) / max(1, profile.data.samples)
-    return elements / profiled if profiled else 1.0
 
 
 class _Charged:

@@ -42,11 +42,7 @@ from ...search.loop import Loop, Trial
 from ...search.options import SpeedCheckOptions
 from ...search.speed import SpeedCheck
 from ...targets.machine import is_of_machine
-from .node_costs import (
-    TimedNodes,
-    find_costs,
-    relative_size,
-)
+from .node_costs import find_costs
 from .node_times import node_times
 
 MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
@@ -86,7 +82,7 @@ def check_speed(
             fallback=change.regions,
             trials=len(loop.trials) - 1,
             changes=change.sentences,
-            timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
+            costs=costs,
         )
         planned = state.plan
         if after.speedup < 1.0:
@@ -237,4 +233,4 @@ def _left_float(bench: _Bench, check: SpeedCheck, known: Known) -> tuple[Planned
     planned = plan_from(bench.facts, replace(known, unfit=nodes))  # unfit nodes have no int8 weights either
     after = bench.compared(bench.float_path, bench.written(planned))
     lost = f"the whole model is left in float: int8 was {times_as_fast(check.after.speedup)} as float"
-    return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
+    return planned, replace(check, after=after, fallback=(), left_float=lost, costs=None)

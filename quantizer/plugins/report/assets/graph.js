@@ -6,7 +6,7 @@ nodes.rows.forEach((row, at) => row[7].forEach((maker) => readers[maker].push(at
 const INT = new Set(["quantized", "lookup-table", "pass-through", "dynamic"]);
 const node = (at) => {
   const r = nodes.rows[at];
-  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], macs: r[5], noise: r[6], makers: r[7], measured: [r[8], r[9]], isInt: INT.has(nodes.words[r[1]]) };
+  return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], macs: r[5], noise: r[6], makers: r[7], isInt: INT.has(nodes.words[r[1]]) };
 };
 const colour = { mode: "noise", chosen: -1 };
 const most = { noise: Math.max(1e-9, ...nodes.rows.map((r) => r[6] || 0)), time: Math.max(1e-9, ...nodes.rows.map((r) => r[4] || 0)) };
@@ -156,8 +156,7 @@ function drawNodeCard(at) {
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
     n.why ? [n.isInt ? "remark" : "why float", n.why] : null,
     ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],
-    n.planned !== null ? ["time", `${duration(n.planned)} as planned, ${duration(n.float)} in float, predicted`] : null,
-    n.measured[1] !== null ? ["measured", `${duration(n.measured[1])}, ${duration(n.measured[0])} in float`] : null,
+    n.planned !== null ? ["time", `${duration(n.planned)} as planned, ${duration(n.float)} in float, ${data.how}`] : null,
     n.macs ? ["multiply-adds", Math.round(n.macs).toLocaleString("en")] : null,
     n.makers.length ? ["reads from", nodeLinks(n.makers.map((m) => nodes.names[m]))] : null,
     nodes.outs[at].length ? ["makes", tensors(nodes.outs[at])] : null,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from qprof_onnx.quantizer.costs.float_regions import find_float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.lowered import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
-from qprof_onnx.quantizer.plugins.tune.node_costs import find_costs, relative_size
+from qprof_onnx.quantizer.plugins.tune.node_costs import find_costs
 from qprof_onnx.quantizer.plugins.tune.node_times import ExecutedNode
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -73,14 +72,6 @@ def test_a_weight_that_every_run_dequantizes_costs_its_reader(net: Network, name
 def test_a_product_named_like_what_was_fused_into_it_has_the_time(net: Network, names: WrittenNames) -> None:
     floats = [run("b_nchwc", "Conv", "x", "reorder", 50.0) if e.name == "a_nchwc" else e for e in FLOAT]
     assert find_costs(net.graph, net.plan(), floats, QUANTIZED, names=names).floating["Conv_a"] == 50.0
-
-
-def test_the_size_of_samples_is_that_of_their_elements_over_those_of_the_profile(net: Network) -> None:
-    shape = tuple(int(size) for size in net.graph.shape("x") or ())
-    small, large = ({"x": np.zeros((rows, *shape[1:]), np.float32)} for rows in (shape[0], 3 * shape[0]))
-    assert relative_size([small], net.profile) == 1.0
-    assert relative_size([small, large], net.profile) == 2.0
-    assert relative_size([{"tokens": np.zeros(5, np.int64)}], net.profile) == 1.0
 
 
 def test_what_was_added_for_a_node_is_charged_to_it(net: Network) -> None:

@@ -119,8 +119,8 @@ def test_nothing_changes_when_integers_gain_everywhere(
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     changed, found = checked(facts)
     assert (found.trials, found.fallback) == (0, ())
-    assert found.timed is not None
-    assert found.timed.costs.integer == dict.fromkeys(plan.nodes, 50.0)
+    assert found.costs is not None
+    assert found.costs.integer == dict.fromkeys(plan.nodes, 50.0)
     assert replace(changed, findings=()) == replace(plan, findings=())
 
 
