@@ -9,8 +9,8 @@
 
 Functions:
     profile: run a model on samples and record statistics of its activations
-    quantize: choose parameters; a model, a plan and a summary come back
-    evaluate, compare_layers: what quantization costs, at the outputs and in each layer
+    quantize: choose parameters; returns a model, a plan and a summary
+    evaluate, compare_layers: the loss by quantization, at the outputs and in each layer
     tune: the best plan that meets a quality target
     card, verify, report: records and pages about a quantized model
     merge, diff: profiles of shards become one; new data against the old

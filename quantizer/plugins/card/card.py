@@ -127,11 +127,11 @@ def verify(
 ) -> Verification:
     """Hold a card against a quantized model, or against a newer card.
 
-    Without samples the bytes of the files are compared, and what the model says of its origin. With samples
-    and the float model everything is run again; a figure that differs by more than `slack`, other samples,
-    and limits that were kept and are not any more, are named. Times are told, and refute nothing. With a card
-    in the place of the model nothing is run: no score, SQNR, size or speed-up of this newer card may be worse
-    by more than `slack`, whichever quantized model it is of.
+    Without samples, this compares the bytes of the files, and the origin stored in the model. With samples
+    and the float model, it measures everything again, and lists figures that differ by more than `slack`,
+    other samples, and limits that are no longer met. Times are reported, but refute nothing. With a newer
+    card in place of the model, nothing is run: score, SQNR, size and speedup of that card, which may be of
+    another quantized model, must not be worse by more than `slack`.
 
     Args:
         card: its file, or the object.
@@ -140,14 +140,14 @@ def verify(
         model: the float model.
         data: the samples of the card, as in `profile`; a built-in recipe of preprocessing, and how many of
             them are drawn, are read from the card.
-        labels: their truth; scores are not checked without it where the card has it.
-        metric: where it is a function of one's own: a card names it, but no code is run because of a card.
+        labels: their labels; without them, scores on the card are not checked.
+        metric: your own metric function: a card names it, but never runs code.
         slack: how much a score, an SQNR, a size and a speed-up may differ.
         keywords: how both models are run, fields of `Judge`: `preprocess`, `transform`, `limit`, `threads`,
-            `provider`, `runtime`, `latency`, `progress`; what is not given is as on the card.
+            `provider`, `runtime`, `latency`, `progress`. Default: as on the card.
 
     Raises:
-        ConfigError: a card is none, or of another float model, other samples or truth than the newer one;
+        ConfigError: an invalid card, or a newer card with another float model, other samples or labels;
             samples without the float model, or beside a newer card.
         ModelError, DataError: the float model or the samples are unusable.
     """
@@ -239,7 +239,7 @@ def _origin(record: Card, file: ModelFile) -> Iterator[Check]:
 
 
 def _why_unscored(record: Card, labels: LabelsLike | None, metric: object) -> str:
-    """Return why scores cannot be measured again, or "" if they can or the card has none."""
+    """Return why scores cannot be measured again, or "" if they can or the card has no score."""
     then = record.evaluation
     if then.metric and metric_of(record) is None and metric is None:
         return f"metric '{then.metric}' is code; give it with --metric to run it"

@@ -20,10 +20,10 @@ class Figure:
 
     Attributes:
         of: its name.
-        value: nan where it could not be measured.
+        value: nan if it could not be measured.
         slack: by how much another measurement may differ, or be worse.
         unit: with a blank before it; "" for none.
-        style: in which it is printed.
+        style: style of its text.
         is_least: whether a higher figure is better.
         needs_truth: whether it is there with labels only.
     """
@@ -38,7 +38,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """The figure as it is printed."""
+        """The figure as text."""
         return f"{self.value:{self.style}}{self.unit}"
 
     def is_same(self, then: float) -> bool:

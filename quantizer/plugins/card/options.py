@@ -14,9 +14,9 @@ class Slack:
     """How much a figure may differ from that of a card, or be worse than on an earlier card.
 
     Attributes:
-        score: Of the metric or accuracy.
-        sqnr: Of each output. In Python: in dB.
-        size: Of the quantized model. In Python: in percent; of two cards alone.
+        score: Score by the metric or accuracy.
+        sqnr: SQNR of each output. In Python: in dB.
+        size: Size of the quantized model. In Python: in percent; only for two cards.
         speedup: As measured. In Python: in percent; it differs between two runs of the same model.
 
     Raises:

@@ -1,7 +1,7 @@
-"""A record that travels with a quantized model: what it is worth, and how to measure that again.
+"""A record that travels with a quantized model: its measured quality, and the data to measure it again.
 
-A card names its files by what is in them, and holds the evaluation that was made of them: anybody who has the
-files and the samples can repeat it (`verification`).
+A card identifies its files by digests, and contains their evaluation: anybody who has the files and the
+samples can repeat it (`verification`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Machine:
     """Where the figures were measured.
 
     Attributes:
-        processor: what it calls itself, and its instruction sets for int8.
+        processor: its name, and its instruction sets for int8.
         system: the operating system.
         runtime: the runtime that ran both models, with its version.
     """

@@ -47,7 +47,7 @@ def checks_of_newer(card: Card, newer: Card, slack: Slack, names: tuple[str, str
 
 
 def _check(text: str, then: float, slack: float, now: Figure) -> Check:
-    """Return whether a newer figure is kept, and how far off it is where it is not."""
+    """Return whether a newer figure is good enough, and if not, the difference."""
     if now.value != now.value:
         return Check(now.of, "worse", text, "", "could not be measured")
     limit = then - slack if now.is_least else then + slack

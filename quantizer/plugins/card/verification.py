@@ -1,8 +1,8 @@
 """A card held against the files and samples that it was made of: all that people decide by is compared.
 
-Verifying makes the card anew. Files, samples, truth, origin, scores, SQNR of each output, sizes, limits and
-speed are compared (`figures`); what else was measured, such as cosines, follows from the same run and is not.
-A tolerance follows from what is measured now and the user's slack: nothing that the card says makes it wider.
+Verifying makes the card again. It compares files, samples, labels, origin, scores, SQNR of each output,
+sizes, limits and speed (`figures`), but not other results of the same run, such as cosines. Tolerances follow
+from the new measurement and the user's slack: a card cannot widen them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Check:
     Attributes:
         of: its subject, such as a file or a figure, or its place on the card.
         result: of the check.
-        card: what the card says.
-        found: what was measured or computed now; "" where nothing was.
-        reason: why it was not checked, or how far off it is; "" where the rest says it.
+        card: the value on the card.
+        found: the new value; "" if nothing was measured.
+        reason: why it was not checked, or the difference; "" if the values show it.
     """
 
     of: str
@@ -123,7 +123,7 @@ def checks_of_files(
 
 
 def same_bytes(files: Sequence[FileDigest], others: Sequence[FileDigest]) -> bool:
-    """Return whether files hold the same, whatever their names."""
+    """Return whether files have the same contents; names are ignored."""
     return [(f.sha256, f.bytes) for f in files] == [(f.sha256, f.bytes) for f in others]
 
 
@@ -213,6 +213,6 @@ def _checks_of_limits(then: Evaluation, now: Evaluation, unscored: str) -> Itera
 
 
 def repeatable_gate(gate: Gate, *, scored: bool) -> Gate:
-    """Return the limits that a repetition is held against: no times, and scores where it has them."""
+    """Return the limits for a repetition: no times, and scores only if it measures them."""
     kept = replace(gate, min_speedup=None)
     return kept if scored else replace(kept, max_drop=None, min_score=None)

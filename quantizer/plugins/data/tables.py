@@ -623,7 +623,7 @@ def column_of(source: str, column: str) -> list[object]:
 
 
 def _rows_in(source: str, recipe: TableRecipe) -> Rows:
-    """Return the rows of a source; DataError if it has none, or files of several kinds."""
+    """Return the rows of a source; DataError without rows, or for files of several kinds."""
     shown, files = shown_location(source), data_files(source, TABLE_SUFFIXES)
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:

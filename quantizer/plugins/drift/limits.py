@@ -12,10 +12,10 @@ from ....profiles.base.options import option
 class DriftLimits:
     """Limits for every tensor; None for no limit. The measures: see `measures`.
 
-    They are held against the measures themselves: the elements of a sample depend on each other, so that a
-    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
-    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
-    and of enough of them that two halves of the old data keep the limits.
+    They apply to the measures themselves: the elements of a sample depend on each other, so a profile gives
+    no confidence interval. With few samples, the distances are too large by chance, and clipping, range
+    growth and the fraction of non-finite elements too small. Compare profiles of about as many samples, and
+    of so many that two halves of the old data meet the limits.
 
     Attributes:
         max_clipping: Gate: clipping rate above the baseline. In Python: a share of the elements, 0 to 1.

@@ -1,18 +1,18 @@
 """Two profiles compared tensor by tensor: have the distributions of the activations changed?
 
-Every measure is computed from the two profiles alone. "Width" below is that of a range extended to 0, because
+Every measure is computed from the two profiles. "Width" below is that of a range extended to 0, because
 quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 
 ==============  ==========================================================================================
-range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
-clipping_rate   share of NEW's elements that OLD's parameters would saturate (`covered`)
+range_growth    width of the union of both ranges over the width of OLD's range: 1 if NEW stays within it
+clipping_rate   fraction of NEW's elements that OLD's parameters would saturate (`covered`)
 js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
-non_finite      share of NEW's elements that are NaN or infinite, which no other measure counts
+non_finite      fraction of NEW's elements that are NaN or infinite, which no other measure counts
 ==============  ==========================================================================================
 
-They measure different things. One outlier among millions changes range_growth alone. The Jensen-Shannon
+They measure different things. One outlier among millions only changes range_growth. The Jensen-Shannon
 distance reacts to every change of shape, but not to how far elements moved.
 """
 
@@ -59,7 +59,7 @@ class TensorDrift:
 
     @property
     def is_empty(self) -> bool:
-        """Whether OLD has elements and NEW has none, so that nothing but their absence was measured."""
+        """Whether OLD has elements and NEW does not, so that only their absence was measured."""
         return self.clipping_rate is None
 
     @property
@@ -86,7 +86,7 @@ class Drift:
 def check_comparable(
     old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW")
 ) -> tuple[Finding, ...]:
-    """Return the findings about a pair of which each tensor can be compared; a ProfileError for another."""
+    """Return the findings about a pair of profiles; ProfileError if they cannot be compared."""
     for where, profile in zip(names, (old, new), strict=True):
         if not is_exact(profile):
             raise ProfileError(

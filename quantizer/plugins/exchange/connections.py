@@ -1,7 +1,7 @@
 """Connections of a joined model's inputs to outputs of parts: by the user's word, or by names.
 
-Inputs of one name in two parts stay two: an encoder and its decoder both call their tokens `input_ids`, and
-they are others. Only what a decoder calls an input of its encoder is surely that.
+Inputs of the same name in two parts stay separate: an encoder and its decoder both call their tokens
+`input_ids`, but these differ. Only inputs that a decoder explicitly names as encoder inputs are shared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The float model inside a quantized one, and the choices of its tool.
 
-Conversions are taken out one by one, in graph order. What they said is kept: in which parameters each
-tensor is stored, in which parameters each node reads each of its inputs, and the integers of each constant.
-What is left is a float model with the dequantized weights, which can be prepared as any other.
+Conversions are removed one by one, in graph order. Their data are kept: the parameters of each tensor, the
+parameters with which each node reads its inputs, and the integers of each constant. The result is a float
+model with dequantized weights, which can be prepared like any other.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class _Walk:
         self.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
 
     def read_floats(self, node: ir.Node) -> None:
-        """Let a node read the float tensors themselves; how it read them is noted."""
+        """Let a node read the float tensors themselves; note the parameters with which it read them."""
         for position, value in enumerate(node.inputs):
             if value is not None and value in self.floats:
                 rounded = self.floats[value]
@@ -632,7 +632,7 @@ def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, Qua
     """Return a constant with the same float values whose scales are all positive.
 
     A scale -s with zero point z equals the scale s of mirrored integers: low + high - q for each q, and for
-    z. A scale of 0 stands for 0 alone: any scale does, with z for each q. onnxruntime writes both.
+    z. A scale of 0 represents only 0: any scale is equivalent, with z for each q. onnxruntime writes both.
     """
     scale, qtype = written.scale, written.qtype
     params = QuantParams(*written._replace(scale=np.where(scale == 0.0, np.float32(1.0), np.abs(scale))))

@@ -1,6 +1,6 @@
 """What files of parameters have in common: an entry for each tensor read, types and JSON of those written.
 
-A file says `value = (q + offset) * scale` (AIMET, QNN) or `value = (q - zero_point) * scale` (ONNX); both
+Files define `value = (q + offset) * scale` (AIMET, QNN) or `value = (q - zero_point) * scale` (ONNX); both
 become `QuantParams`. Scales are rounded to float32, in which ONNX stores them.
 """
 
@@ -44,7 +44,7 @@ class Entry:
 
 
 def left_out(reason: str) -> Entry:
-    """Return the entry of a tensor whose parameters cannot be taken."""
+    """Return the entry of a tensor with unsupported parameters."""
     return Entry(None, reason)
 
 
@@ -135,7 +135,7 @@ def document_or_none(data: bytes) -> dict[str, object] | None:
 
 
 def document(data: bytes) -> dict[str, object]:
-    """Return the mapping in a JSON file; raise MalformedError if there is none."""
+    """Return the mapping in a JSON file; MalformedError if it is not a mapping."""
     try:
         parsed = parse_json(data.decode("utf-8"))
     except UnicodeDecodeError:

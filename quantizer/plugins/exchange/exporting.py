@@ -34,14 +34,14 @@ def export(
 ) -> str | bytes:
     """Write a profile or a plan as a file of another tool.
 
-    What the format cannot hold is noted.
+    Notes list the data that the format cannot store.
 
     Args:
-        source: path or object. Of a plan a format of ranges gets what its quantized activations represent,
-            and so the ranges that a calibrator of qprof chose.
+        source: path or object. From a plan, a format of ranges gets the ranges of its quantized activations,
+            which a calibrator of qprof chose.
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         format: name of the format, such as "tensorrt-cache".
-        output: where to write the file; None for nowhere.
+        output: the file to write; None to write no file.
 
     Returns:
         What the file holds.

@@ -1,12 +1,12 @@
-"""The file formats of other tools, one entry and one module each. Adding one is adding these two.
+"""The file formats of other tools, one entry and one module each.
 
 A module has
     recognises(data: bytes) -> bool            whether a file is of this format, by its content
     read(data: bytes, where: str)              -> ForeignRanges or ForeignParams, see `read_as`
     write(profile: Profile, model: ir.Model)   of a format of ranges, -> str | bytes
     write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
-and one without `read` is only written. `model` is the prepared model. Where a file has names
-of its own for the tensors of a model, the module of a format of ranges also has
+A format without `read` is only written. `model` is the prepared model. If a file uses other names for the
+tensors of a model, the module of a format of ranges also has
     names_in_file(model: ir.Model) -> Mapping[str, str]                      the file's names by the model's
     certain_names(profile: Profile, model: ir.Model) -> Mapping[str, str]    those whose entry is certain
 """
@@ -148,7 +148,7 @@ FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES
 
 
 def format_named(name: str) -> ExchangeFormat:
-    """Return the format of a name; raise ConfigError with the nearest name if there is none."""
+    """Return the format of a name; for an unknown name, ConfigError with the nearest name."""
     if name not in FORMATS:
         raise ConfigError(
             f"format '{name}': no such format; use one of {', '.join(FORMATS)}.{nearest(name, FORMATS)}"

@@ -112,11 +112,11 @@ def certain_names(profile: Profile, model: ir.Model) -> dict[str, str]:
 def names_in_file(model: ir.Model) -> dict[str, str]:
     """Return Glow's name `node:output` of every tensor of the main graph, in graph order.
 
-    SPEC B.3: a node is called as its operator is, else `<OpType>_<first output>`, else by its type;
-    inputs and initialisers by their own names. Characters outside [A-Za-z0-9_] become `_`, a leading
-    digit gets an `A`, a name that is taken gets `__1`, `__2`, ... in place of its own such tail. Nodes that
-    Glow adds itself (layout transposes and lowered parts, numbered alike) are not considered, and very long
-    names, which Glow shortens with a hash, are kept.
+    SPEC B.3: a node has the name of its operator, else `<OpType>_<first output>`, else that of its type;
+    inputs and initialisers keep their names. Characters outside [A-Za-z0-9_] become `_`, a leading digit gets
+    an `A`, a name that is taken gets `__1`, `__2`, ..., which replaces a suffix of this form. Nodes that Glow
+    adds itself (layout transposes and lowered parts, numbered alike) are not considered, and very long names,
+    which Glow shortens with a hash, are kept.
     """
     names: dict[str, str] = {}
     taken: set[str] = set()

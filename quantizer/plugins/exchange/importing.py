@@ -1,7 +1,7 @@
 """A plan from another tool's result: a quantized ONNX model, or a file of parameters.
 
-What a model says is read in `quantized_models`. Files of parameters are for converters that know the model,
-so that they do not say what follows from it: axes, and tensors that are only moved.
+`quantized_models` reads models. Files of parameters are for converters that know the model, so they omit
+facts that follow from it: axes, and tensors that are only moved.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def import_plan(
 ) -> QuantPlan:
     """Read the scales, zero points and integers that another tool chose as a plan.
 
-    `quantize(model, plan=...)` applies it. What the target does not take stays float, with the reason; what
-    cannot be kept is in the plan's findings.
+    `quantize(model, plan=...)` applies it. Nodes that the target does not support stay float, with the
+    reason; the plan's findings list the losses.
 
     Args:
         source: a quantized ONNX model of any tool (QDQ, QLinear operators, dynamic, weight-only), or a file
             of parameters, of a format that `qprof export --help` lists.
         float_model: the file of the float model that was quantized.
-        output: where to write the plan; None for nowhere.
+        output: file for the plan; None to write no file.
         target: the runtime to plan for; by default onnxruntime-x86.
-        form: output format of the plan; by default that of the source, where the target reads it.
+        form: output format of the plan; by default that of the source, if the target reads it.
 
     Returns:
         The plan, verified.
@@ -144,7 +144,8 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
 
 
 def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan with the parameters of another tool, to the bit; biases get what products require."""
+    """Return the plan with the parameters of another tool, bit for bit; biases get the parameters that
+    products require."""
     graph = index(model)
     params = with_moved_values(with_axes(params, graph), graph)
     tensors, findings = params.tensors, params.findings
@@ -169,7 +170,7 @@ def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> Qu
 
 
 def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters that include outputs of operators that move values, to which tools give none."""
+    """Return parameters including outputs of operators that move values, which tools omit."""
     tensors, added = dict(params.tensors), list[str]()
     for node in graph.nodes:
         rule, source = node.rule, tensors.get(node.input(0))

@@ -55,9 +55,9 @@ def join(
         models: files of the parts, each called by its file's name without suffix: its nodes and tensors are
             `PART:NAME`.
         output: the ONNX file to write.
-        connect: "PART:INPUT=PART:OUTPUT", what an input reads, or "PART:INPUT=NAME" for an input of the
-            whole. An input that is not named reads the output of the same name of another part, or else is
-            an input of the whole.
+        connect: "PART:INPUT=PART:OUTPUT" for the output that an input reads, or "PART:INPUT=NAME" for an
+            input of the whole. Any other input reads the output of the same name of another part, or is an
+            input of the whole.
 
     Returns:
         Parts, inputs, connections and outputs of the whole.

@@ -26,7 +26,7 @@ def possible_values(graph: Graph) -> dict[str, Interval]:
 
 
 def interval_of_results(node: Node, graph: Graph, found: Mapping[str, Interval]) -> Interval:
-    """Return the interval of a node's results: its bounds, or what a clip or a move leaves of its inputs."""
+    """Return the interval of a node's results: its bounds, or those of its inputs after a clip or a move."""
     rule = node.rule
     if rule is None:
         return ANY

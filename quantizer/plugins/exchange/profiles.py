@@ -44,20 +44,20 @@ def import_profile(
 ) -> Profile:
     """Read the ranges that a calibrator of another tool recorded as the profile of a model.
 
-    What the file cannot tell, and what does not fit the model, is noted. `quantize` and all else that takes a
-    profile takes such a file too; this writes it once.
+    Notes list missing data, and entries that do not fit the model. `quantize` and other functions also accept
+    the file in place of a profile; this function converts it once.
 
     Args:
         file: of a format that `qprof export --help` lists, recognised by its content.
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        output: where to write the profile; None for nowhere.
-        chosen_ranges: take the ranges that the other tool chose, even where its file has histograms.
+        output: file for the profile; None to write no file.
+        chosen_ranges: use the ranges that the other tool chose, even if its file has histograms.
 
     Returns:
         The profile, bound to the model.
 
     Raises:
-        ProfileError: the file is malformed, holds no ranges, or has none for this model.
+        ProfileError: the file is malformed, or has no ranges for this model.
         ModelError: the model cannot be read. ConfigError: the output cannot be written.
     """
     check_outputs([output], FilesRead((model,), (file,)))
@@ -204,7 +204,8 @@ def _sample_count(tensors: Tensors) -> int:
 
 
 def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
-    """Return ranges [-T, T] cut to what their operators yield, as [0, T] after a Relu, without histograms."""
+    """Return ranges [-T, T] cut to the possible results of their operators, as [0, T] after a Relu, without
+    histograms."""
     possible = possible_values(graph)
     narrower = {}
     for name, tensor in tensors.items():

@@ -3,11 +3,11 @@
     {"activation_encodings": {NAME: [{"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "min": -1.0,
      "max": 1.0, "offset": -128, "scale": 0.0078}]}, "param_encodings": {...}}
 
-value = (q + offset) * scale with q from 0 to 2**bitwidth - 1, whatever `is_symmetric` says: that only tells
-that the values are stored signed, q - 2**(bitwidth - 1). It is what AIMET wrote as encodings 0.6, without the
-version. Tensors may have a bit width alone, or a range without scale and offset, which then follow from it;
-offsets in Qualcomm's own examples are positive; the dumps of its tools have no `dtype`. Scales for each
-channel must be symmetric. The converters read AIMET's 1.0 too, newer ones 2.0: see there.
+value = (q + offset) * scale with q from 0 to 2**bitwidth - 1, for any `is_symmetric`, which only means that
+the values are stored signed, q - 2**(bitwidth - 1). The format is AIMET's encodings 0.6 without the version.
+Tensors may have only a bit width, or a range without scale and offset, which then follow from it; offsets in
+Qualcomm's own examples are positive; the dumps of its tools have no `dtype`. Scales for each channel must be
+symmetric. The converters read AIMET's 1.0 too, newer ones 2.0: see there.
 
 Source: Qualcomm's documentation of `--quantization_overrides`; AIMET's Encoding Format Specification, and
 module _encoding of aimet-onnx 2.42.

@@ -1,8 +1,8 @@
 """What a quantized ONNX model of any tool says, in the names of the prepared float model.
 
-The quantization is taken out of it (`dequantized_model`), the nodes and tensors of what is left are matched
-with those of the float model (`matching`), and what was said of them becomes parameters and kinds of a plan;
-the integers of its constants become roundings and biases.
+The quantization is removed (`dequantized_model`), the nodes and tensors of the rest are matched with those of
+the float model (`matching`), and their quantization becomes parameters and kinds of a plan; the integers of
+constants become roundings and biases.
 """
 
 from __future__ import annotations

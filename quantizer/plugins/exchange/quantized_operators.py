@@ -1,9 +1,8 @@
 """Operators on quantized tensors, written as the float operator between conversions.
 
-QLinearConv and its like carry scales and zero points as inputs. Written between DequantizeLinear and
-QuantizeLinear they say the same, so that one reader understands both forms. The order of their inputs is
-that of the ONNX standard and of onnxruntime's documentation of its own operators (ContribOperators.md,
-1.31).
+QLinear operators have scales and zero points as inputs. They are rewritten as float operators between
+DequantizeLinear and QuantizeLinear, so that one reader handles both forms. The order of their inputs is that
+of the ONNX standard and of onnxruntime's documentation of its own operators (ContribOperators.md, 1.31).
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ def _where(it: _Expansion) -> None:
 
 
 def _channels_last_pool(it: _Expansion) -> None:
-    """Write NhwcMaxPool between two Transpose, as it is written, as MaxPool; elsewhere it stays."""
+    """Write an NhwcMaxPool between two Transposes as MaxPool; any other stays."""
     data, after = it.input(0), sole_user(it.node.outputs[0])
     before = None if data is None else data.producer()
     for node, order in ((before, (0, 2, 3, 1)), (after, (0, 3, 1, 2))):

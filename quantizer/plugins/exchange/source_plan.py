@@ -1,8 +1,8 @@
 """A plan of another tool's decisions, node by node.
 
-A node is quantized where the source quantizes all activations that it reads, and the target takes operator
-and parameters. Else it computes in float, with the constants that the source stores quantized, or dynamically
-where the source does. No decision spreads to other nodes, and no loss is weighed: the source has decided.
+A node is quantized if the source quantizes all activations that it reads, and the target supports operator
+and parameters. If not, it computes in float, with the quantized constants of the source, or dynamically if
+the source does. No decision spreads to other nodes, and no loss is considered: the source has decided.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Decider:
     # Quantized, and why not
 
     def _refusal(self, node: Node, said: SourceNode) -> FloatReason | None:
-        """Return why a node cannot be quantized with any parameters, or has none; None otherwise."""
+        """Return why a node cannot be quantized, or lacks parameters; else None."""
         graph, target, rule = self.graph, self.recipe.target, node.rule
         types = [graph.dtype(name) for name in node.outputs if name]
         if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
@@ -431,7 +431,7 @@ def _stored_params(
 
 
 def _on_dynamic_nodes(nodes: Mapping[str, NodePlan], source: SourceParams) -> Iterator[Finding]:
-    """Yield which dynamic nodes of the source are none here."""
+    """Yield the dynamic nodes of the source that are not dynamic here."""
     tool = source.tool
     lost = [n for n, node in source.nodes.items() if node.is_dynamic and nodes[n].kind is not Kind.DYNAMIC]
     if lost:

@@ -1,7 +1,7 @@
 """`split`: the plan of a joined model, written as a quantized file for each part.
 
-A quantized tensor that goes from one part to the next leaves the one as float values and is quantized again
-in the other, which gives the same integers. So the files one after the other compute what the whole does.
+A quantized tensor is passed from one part to the next as float values, and quantized again to the same
+integers. So the files, run one after the other, compute the same as the whole.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class PartFile:
 def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> tuple[PartFile, ...]:
     """Write the parts of a joined model as quantized files, by the plan of the whole.
 
-    One after the other they compute what the quantized model of the whole computes, bit for bit. All are
-    written, or none. What a person should know of a part is noted.
+    Run one after the other, they compute the same as the quantized model of the whole, bit for bit. All are
+    written, or none. Notes report problems of a part.
 
     Args:
         model: the joined float model, which `join` wrote: path, `onnx.ModelProto` or `onnx_ir.Model`.
         plan: made for it, path or object.
-        folder: gets `PART.int8.onnx` for each part, with the inputs and outputs of the part's float file; it
-            is made where it is not there.
+        folder: gets `PART.int8.onnx` for each part, with the inputs and outputs of the part's float file;
+            created if missing.
 
     Returns:
         Each part with its file, its size in bytes and its findings.

@@ -3,8 +3,8 @@
     {NAME: [{"quant_type": "QUInt8", "scale": 0.02, "zero_point": 128}],
      WEIGHT: [{"quant_type": "QInt8", "axis": 0, "scale": 0.1, "zero_point": 0}, {...}, ...]}
 
-A list has one mapping, or one for each channel along the `axis` of the first. The option itself holds
-`QuantType` and numpy numbers where JSON has texts and numbers.
+A list has one mapping, or one for each channel along the `axis` of the first. The option itself needs
+`QuantType` and numpy numbers instead of JSON's texts and numbers.
 
 Source: `quantize_static` and `tensor_quant_overrides.py` of onnxruntime 1.31.
 """

@@ -1,4 +1,4 @@
-"""A profile or a plan, and the reasons of a tensor or a node: what `show` prints.
+"""The output of `show`: a profile or a plan, and the reasons for a tensor or a node.
 
 Enters: a plan, a name of it; the profile and the model.
 Leaves: an explanation, and its text.

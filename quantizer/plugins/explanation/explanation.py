@@ -1,8 +1,8 @@
 """The reasons for a tensor's parameters and a node's kind.
 
-The plan holds the shared-scale groups with the ranges of their members, so it explains itself. The model adds
-the nodes around a tensor, and the inputs and outputs of a node; the profile adds what was observed and the
-noise that is expected.
+The plan contains the shared-scale groups with the ranges of their members, so it explains itself. The model
+adds the nodes around a tensor, and the inputs and outputs of a node; the profile adds observed values and
+expected noise.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Member:
         name: of the tensor.
         own_range: its own calibrated range.
         sets_range: whether its range makes the common one.
-        lost_db: dB lost to sharing: the step grows with the width of the range. 0 for a common range that is
-            narrower, because a clip downstream discards what is outside.
-        sqnr_db: expected SQNR with the parameters of the plan; None without a profile, and where all readers
+        lost_db: loss by sharing in dB: the step grows with the width of the range. 0 for a common range that
+            is narrower, because a clip downstream discards the rest.
+        sqnr_db: expected SQNR with the parameters of the plan; None without a profile, and if all readers
             discard a part of the values (Relu, Clip, ...), whose loss is not noise.
         own_sqnr_db: the same with parameters from its own range.
     """
@@ -68,7 +68,7 @@ class Neighbour:
 
     Attributes:
         node, operator: its name and type.
-        makes: whether it makes the tensor; otherwise it reads it.
+        makes: whether it makes the tensor; if not, it reads it.
         kind: of the node in the plan, as in `NodePlan`.
         reason: why it stays float, or a remark.
     """
@@ -90,7 +90,7 @@ class Observed:
         clipped: share of the values that saturate by more than one step with the parameters of the plan, 0 to
             1; None for a float tensor, a constant, and a profile with Glow's coarse bins.
         effective_range: interval outside which no reader distinguishes values, such as 0 and inf before a
-            Relu; None where the readers use all observed values.
+            Relu; None if the readers use all observed values.
         following_function: operators of the activation function that the readers compute, if the calibrator
             minimises the error after it; else empty.
     """
@@ -173,7 +173,7 @@ class TensorExplanation(Presented):
         return Presentation(tuple(facts), tables, self.findings)
 
     def _facts_of(self, observed: Observed) -> list[tuple[str, str]]:
-        """Return the values, what readers use of them, and what chose the range."""
+        """Return the values, the part that readers use, and the calibrator of the range."""
         values = _range_text((observed.minimum, observed.maximum))
         if observed.is_constant:
             return [("constant", values)]
@@ -288,8 +288,8 @@ def explain(
 
     Args:
         plan: path or object, or the result of `quantize`.
-        name: of a tensor or a node of the prepared model; a tensor where both have that name.
-        model: the float model, for what is around it.
+        name: name of a tensor or a node of the prepared model; the tensor if both have that name.
+        model: the float model, to show neighbours.
         profile: its profile, for observed values and noise; goes with `model`.
 
     Raises:
@@ -326,7 +326,7 @@ def explain(
 def explain_tensor(
     plan: QuantPlan, tensor: str, where: str, graph: Graph | None = None, profile: Profile | None = None
 ) -> TensorExplanation:
-    """Explain one tensor of a plan; `where` names the plan in errors. See `explain`.
+    """Explain one tensor of a plan, called `where` in errors. See `explain`.
 
     Raises ConfigError if neither the plan nor the model has the tensor.
     """
@@ -366,7 +366,7 @@ def explain_tensor(
 def explain_node(
     plan: QuantPlan, name: str, where: str, graph: Graph | None = None, profile: Profile | None = None
 ) -> NodeExplanation:
-    """Explain one node of a plan; `where` names the plan in errors. See `explain`.
+    """Explain one node of a plan, called `where` in errors. See `explain`.
 
     Raises ConfigError if the plan lacks the node.
     """

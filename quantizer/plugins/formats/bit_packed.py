@@ -1,7 +1,7 @@
 """Weights of 4 or 8 bits in onnxruntime's own operators: MatMulNBits and GatherBlockQuantized.
 
-Both read unsigned values, for signed ones with the zero point moved by as much, and without zero points take
-8 (128 for 8 bits). As their documentation in onnxruntime 1.31 has it, in domain com.microsoft:
+Both read unsigned values (signed ones with a shifted zero point), and assume a zero point of 8 (128 for 8
+bits) if it is missing. From their documentation in onnxruntime 1.31, domain com.microsoft:
 
 =====================  =======================================================================================
 MatMulNBits            A [..., K] times B [N, blocks, bytes of a block], blocks of K; two values of 4 bits in

@@ -56,7 +56,7 @@ def with_integer_borders(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
 
 
 def float_borders(model: ir.Model, setting: str) -> tuple[str, ...]:
-    """Return the float32 inputs and outputs; raise ConfigError if there are none."""
+    """Return the float32 inputs and outputs; ConfigError without any."""
     values = (*model.graph.inputs, *model.graph.outputs)
     names = tuple(str(value.name) for value in values if value.dtype is ir.DataType.FLOAT)
     if not names:

@@ -1,15 +1,15 @@
 """Caches of keys and values in int8 (setting `kv_cache`), in a model that a form has written.
 
-An attention of onnxruntime reads the integers and the scales. In standard operators what is appended is
-quantized, Concat appends integers to integers, and what reads all of it reads them as float:
+An attention of onnxruntime reads the integers and the scales. In standard operators new keys and values are
+quantized, Concat appends integers to integers, and all other readers get floats:
 
     past (int8) ───────────────────────────┐
                                            ├─► Concat ─► present (int8) ─► Cast ─► (Mul scale) ─► MatMul
     new ─► (Div scale) ─► QuantizeLinear ──┘
 
-A Cast of the whole cache takes half the time of DequantizeLinear in onnxruntime. The scale is left out after
-it where a MatMul alone reads it: the query is multiplied with the scale of keys instead, and the result with
-that of values, which are small where the cache is long. Tensors without it have a name of their own.
+A Cast of the whole cache takes half the time of DequantizeLinear in onnxruntime. If only a MatMul reads the
+result, the scale is applied to smaller tensors: the query is multiplied by the scale of keys, and the result
+by that of values. Tensors without their scale have separate names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Caches of keys and values in int8 (setting `kv_cache`): which a model has, with which scales.
 
-An attention of onnxruntime keeps its cache itself and reads the scales; the parameters are those of its node.
-Of a cache in standard operators (`concat_caches`) the input and the output are borders of the model, and the
-nodes that append to it have the parameters of what they read as well.
+An attention of onnxruntime manages its cache itself and reads the scales; its node has the parameters. For a
+cache in standard operators (`concat_caches`), the input and the output are borders of the model, and the
+nodes that append to it have the parameters of their inputs too.
 
 Source: GroupQueryAttention in onnxruntime's docs/ContribOperators.md.
 """
@@ -74,7 +74,7 @@ PLACES = (CachePlace(3, 1, 12, "k_quant_type", 1), CachePlace(4, 2, 13, "v_quant
 
 
 def has_own_cache(node: Node, graph: Graph) -> bool:
-    """Whether an attention alone reads the values of its cache, a float input and output of the model."""
+    """Whether an attention is the only reader of its cache, a float input and output of the model."""
     if (node.domain, node.op_type) != (MICROSOFT, ATTENTION):
         return False
     for place in PLACES:

@@ -5,8 +5,8 @@ its result is an output. They are found by structure; names decide nothing.
                            ├─► Concat along steps ─► present.0.key, and what reads all keys
                 new keys ──┘
 
-Decoders that optimum exports are such. Where it merged two of them into one, the Concat is in a branch of an
-If, and the other branch gives new keys alone. Keys and values of an encoder, to which nothing is appended,
+Decoders exported by optimum have this form. If it merged two of them into one, the Concat is in a branch of
+an If, and the other branch only gives new keys. Keys and values of an encoder, to which nothing is appended,
 stay float.
 """
 

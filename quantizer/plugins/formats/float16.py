@@ -1,4 +1,4 @@
-"""float16 for what stays float (setting `float_type`), with scales in float16."""
+"""Float16 for float nodes (setting `float_type`), with scales in float16."""
 
 from __future__ import annotations
 

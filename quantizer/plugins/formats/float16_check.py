@@ -1,10 +1,10 @@
 """What float16 loses is measured on check samples before a plan is run: nodes that lose too much are float32.
 
-The float model is run twice, as it is and with float16 in the place of float32 (`float16_writer.emulated`),
-without integers: what these lose has limits of its own. Where an output is off by more than a share of what
-it may be, its tensors are compared, and nodes become float32 that make much of little noise: where float16
-has no such numbers, or small differences of large ones. Where the same node still does so, what it reads is
-made in float32 too, from twice as far before it each time.
+The float model is run twice, unchanged and with float16 instead of float32 (`float16_writer.emulated`),
+without integers, whose error has separate limits. If the error of an output exceeds a fraction of its limit,
+its tensors are compared, and nodes that amplify small noise become float32: their values are beyond float16,
+or they are small differences of large numbers. If the same node still does so, its inputs become float32 too,
+each time from twice as far before it.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class _Check:
 
 
 def _noise_share(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Return noise over signal of a tensor, infinite where it has lost finite values."""
+    """Return noise over signal of a tensor, infinite if finite values were lost."""
     signal = noise = 0.0
     for exact, other in pairs:
         if exact.shape != other.shape:

@@ -1,16 +1,15 @@
-"""What stays float32 where the rest of a model is float16 (setting `float_type`).
+"""The nodes that stay float32 while the rest of a model is float16 (setting `float_type`).
 
-A tensor is float32 where float16 would lose it: its recorded range comes near 65504, or it is never 0 and
-comes below float16's normal numbers (a variance, an epsilon). Then the node that makes it and the nodes that
-read it compute in float32; so do nodes with such constants, sums that grow large or long on their way, and
-operators without float16. What no profile has recorded is taken as it is, but of operators whose results grow
-(`Operator.grows`).
+A tensor is float32 if float16 cannot represent it: its recorded range is near 65504, or it is never 0 and
+falls below float16's normal numbers (a variance, an epsilon). Then its producer and its readers compute in
+float32; so do nodes with constants of this kind, large or long sums, and operators without float16. Tensors
+without a profile are assumed to fit, except results of operators that grow (`Operator.grows`).
 
-Fillers of masks are no values: constants of them are clamped where they vanish, as before a Softmax. Where a
-model is given its fillers from outside, the nodes from there to where they vanish are float32.
+Mask constants (fillers) are clamped if they vanish later, as before a Softmax. If fillers come from an input
+of the model, the nodes from there to that Softmax are float32.
 
-Rules see what is known before a model runs, and are pure. What float16 loses on samples is measured
-(`float16_check`) and comes back as known (`Known.lost_in_float16`).
+The rules use facts known before a model runs, and are pure. `float16_check` measures the loss on samples, and
+passes it back (`Known.lost_in_float16`).
 """
 
 from __future__ import annotations

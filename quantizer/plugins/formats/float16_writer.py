@@ -1,21 +1,21 @@
-"""float16 in the place of float32 (setting `float_type`), the last step of lowering.
+"""Writes float16 instead of float32 (setting `float_type`), the last step of lowering.
 
-Each node computes in one type. It is float16 unless the plan says why not (`NodePlan.float32`) or the
-operator has no float16 in its schema. A tensor has the type of the node that makes it; inputs and outputs of
-the model keep theirs. Where a node reads a tensor of the other type, one Cast for all such readers is put
-after what makes it. Three kinds of tensors need none:
+Each node computes in one type: float16, unless the plan has a reason against it (`NodePlan.float32`) or the
+operator has no float16 in its schema. A tensor has the type of its producer; inputs and outputs of the model
+keep theirs. If nodes read a tensor in the other type, one Cast for all of them follows its producer. Three
+kinds of tensors need no Cast:
 
-constants       are stored in the type of their readers, twice where these differ
-integers        DequantizeLinear gives its readers the type that they want, in two nodes where they differ;
-                QuantizeLinear reads what is there
+constants       are stored in the type of their readers, twice if these differ
+integers        DequantizeLinear returns the type that its readers need, in two nodes if they differ;
+                QuantizeLinear reads both types
 bodies          the inputs and outputs of the graphs of If, Loop and Scan have the type of that node
 
-QuantizeLinear and DequantizeLinear have float16 scales where these are normal numbers of float16, as plans
-choose them (`float16_scales.in_float16`); any other scale, such as that of an int32 bias, keeps its
-conversion in float32 and has a Cast beside it.
+QuantizeLinear and DequantizeLinear have float16 scales if these are normal numbers of float16, as plans
+choose them (`float16_scales.in_float16`); with any other scale, such as that of an int32 bias, the conversion
+stays in float32 and has a Cast beside it.
 
-A runtime without kernels of float16 computes in float32 and rounds nothing between its nodes. `emulated`
-returns the model that rounds what such a model rounds, for any runtime.
+A runtime without float16 kernels computes in float32 and rounds nothing between nodes. `emulated` returns a
+model that rounds like float16 kernels in any runtime.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _narrowed(value: ir.Value) -> ir.TensorProtocol:
-    """Return a float32 constant in float16, rounded when it is read; beyond it are fillers of masks alone."""
+    """Return a float32 constant in float16, rounded when it is read; only mask fillers exceed its range."""
     tensor = value.const_value
     assert tensor is not None
 

@@ -1,8 +1,8 @@
 """Which products compute with data and weights in floating-point numbers of few bits, and their parameters.
 
-To the rest of a plan such a product is a float node that rounds what it reads: it takes and returns float, no
-quantized value passes it, and its bias stays float. So it is chosen before anything spreads from integers,
-and all that is about integers (look-up tables, shared scales, kernels on integers) is as without it.
+For the rest of a plan, a float8 product is a float node that rounds its inputs: it reads and returns float,
+and its bias stays float. So it is chosen before integers spread, and everything about integers (look-up
+tables, shared scales, kernels on integers) is independent of it.
 
 With a floating-point `activation_type` all that the target can run so is computed so, and nothing in
 integers. Pure.
@@ -134,7 +134,7 @@ def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
 
 
 def _input_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> InputParams:
-    """Return the floating-point parameters of all that a product reads: its bias has none."""
+    """Return the floating-point parameters of a product's inputs, except its bias."""
     return {
         index: _weight_params(node, facts, qtype)
         if facts.graph.is_constant(node.input(index))

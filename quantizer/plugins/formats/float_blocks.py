@@ -1,8 +1,8 @@
 """Scales of blocks of a weight in floating-point numbers of few bits, and how they are stored. Pure.
 
-Such numbers have finer steps for smaller values, so that the range of a block is not shrunk: the largest
-magnitude becomes the largest number, or whichever end of `BlockScales` leaves less squared error. What is
-measured is the error with the scale as it is stored.
+Floating-point numbers have finer steps for smaller values, so the range of a block is not reduced: the
+largest magnitude becomes the largest number, or the end of `BlockScales` with less squared error. The error
+is computed with the stored scale.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _candidates(largest: Array, qtype: QuantType, whole: float) -> Iterator[Arra
 
 
 def _tensor_scale(largest: float, qtype: QuantType) -> float:
-    """Return the scale of a whole weight for which its largest block has the largest scale of its type."""
+    """Return the scale of a whole weight that gives its largest block the largest scale of its type."""
     assert qtype.scales is not None
     wanted = largest / (qtype.high * TYPES[qtype.scales.type].high)
     mantissa, exponent = np.frexp(max(wanted, float(np.finfo(np.float32).tiny)))

@@ -20,7 +20,7 @@ FLOAT16_OPSET = 19
 def float16_places(node: ir.Node, opset: int) -> tuple[bool, ...] | None:
     """Return for each formal input whether it may be float16, the last for all further; None for no float16.
 
-    A node of a domain with unknown schemas has none; `opset` is that of the standard operators.
+    A node of a domain with unknown schemas has no such places; `opset` is that of the standard operators.
     """
     outputs = tuple(
         index for index, value in enumerate(node.outputs) if value.name and value.dtype is ir.DataType.FLOAT

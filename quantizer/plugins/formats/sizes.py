@@ -1,11 +1,11 @@
 """A size for the whole model (setting `fit_size`): the format of each weight.
 
-Each weight has one of all the formats in which the target takes it: those whose noise at the
-outputs is smallest together among those that fit. That is a knapsack with a choice for each weight. The noise
-of a format is that of the weight in its most exact one, as it was measured when the model was profiled, times
-what rounding to the grid of each costs. Where nothing was measured all weights have the same noise for their
-error. What is stored once has one format, which all its readers take, and its bytes count once. Float is one
-of the formats once a run has shown that the others are too noisy (`Known.floats_fit`).
+Each weight gets one of the target's formats: the combination that fits with the least noise at the outputs,
+which is a knapsack problem with a choice for each weight. The noise of a format is the measured noise of the
+weight in its most exact format, scaled by the rounding error of each format. Without a measurement, all
+weights have the same noise per error. A shared constant has one format that all its readers support, and its
+bytes count once. Float is one of the formats once a run has shown that the others are too noisy
+(`Known.floats_fit`).
 
 How many bytes the graph itself takes, only the written model tells: plans are written until one fits.
 """
@@ -75,14 +75,14 @@ class FormatChoice:
 
 @dataclass(frozen=True)
 class StoredOnce:
-    """Constants that are stored once, or one alone."""
+    """Constants that are stored once, or a single one."""
 
     names: tuple[str, ...]  # the last is stored
     choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
 
 
 def with_chosen_formats(facts: PlanningFacts, known: Known) -> Known:
-    """Return what is known with the formats of weights.
+    """Return `Known` with the formats of weights.
 
     Nodes that stay float because the size has room for that join its floats. Raises ConfigError if the model
     exceeds `fit_size` in its smallest formats.

@@ -1,8 +1,8 @@
 """Puts a `QuantizationProfile` node on every floating-point activation.
 
-The node is a model-local ONNX function whose body is written in standard operators, so an instrumented model
-runs wherever the model runs, and any viewer shows what it computes. One run of it gives the same numbers as
-the calibration runner, which computes them faster.
+The node is a model-local ONNX function with a body of standard operators, so an instrumented model runs
+wherever the model runs, and any viewer shows the function. One run gives the same numbers as the calibration
+runner, which computes them faster.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        output: where to write it; None for nowhere.
+        output: the file to write; None to write no file.
 
     Raises:
         ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.

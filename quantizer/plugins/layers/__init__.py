@@ -1,4 +1,4 @@
-"""Float against quantized, tensor by tensor: what `compare-layers` prints.
+"""The output of `compare-layers`: float against quantized, tensor by tensor.
 
 Enters: two models, and samples.
 Leaves: `LayerReport`.

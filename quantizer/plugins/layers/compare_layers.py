@@ -35,10 +35,10 @@ def compare_layers(
     judge: Judge | None = None,
     **keywords: Any,
 ) -> LayerReport:
-    """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
+    """Compare every activation of a float and a quantized model, in graph order.
 
-    Noise adds up on its way; which node adds most of that of the outputs is run by itself where the
-    plan is given, or lies beside the model, and is a finding.
+    Noise accumulates from node to node. If the plan is given or beside the model, the node that adds the most
+    noise at the outputs is measured, and reported as a finding.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -50,7 +50,7 @@ def compare_layers(
         keywords: fields of `Judge`: `limit`, `threads`, `provider`, `transform`, `preprocess`, `progress`.
 
     Raises:
-        ModelError, DataError, PlanError: what is wrong, where, and what to do.
+        ModelError, DataError, PlanError: an unusable input.
         ConfigError: a keyword is not known.
     """
     judge = with_keywords("compare_layers", judge or Judge(), keywords, only=OF_RUNS)

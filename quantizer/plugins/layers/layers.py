@@ -1,8 +1,8 @@
-"""Float against quantized, tensor by tensor in graph order: where SQNR is lost.
+"""Float against quantized, tensor by tensor in graph order.
 
-Of each pair of tensors sums are kept, of the tensor itself and after its following activation function: the
-error of what that function clips or flattens never reaches another node. Tensors inside a body (a branch of
-If, the body of Loop or Scan) are not compared; what their node makes of them is.
+For each pair of tensors, sums are stored for the tensor itself and after its following activation function,
+because an error that this function clips or flattens never reaches another node. Tensors inside a body (a
+branch of If, the body of Loop or Scan) are not compared, only the results of its node.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class LayerComparison:
 
     Attributes:
         tensor: its name.
-        node, op_type: what makes it; "" and "input" for an input of the graph.
+        node, op_type: its producer; "" and "input" for an input of the graph.
         kind: of that node in the plan; "" when no plan was given.
         type: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
         difference: of the tensor itself over all samples; None when nothing could be compared.
-        sqnr_drop: dB that this node adds: lowest effective SQNR of its inputs less that of the tensor.
-            An input that was not compared has the lowest SQNR of what it was computed from. Below 0 where
-            noise averages out. None where one of the two is unknown or infinite.
-        shape_mismatches: samples for which the shapes differed.
+        sqnr_drop: dB that this node adds: lowest effective SQNR of its inputs less that of the tensor. An
+            input that was not compared has the lowest SQNR of its own inputs. Below 0 if noise averages out.
+            None if one of the two is unknown or infinite.
+        shape_mismatches: number of samples with different shapes.
         after: operators of the activation function or clip that all readers of the tensor together compute of
             it, such as "Relu", or "Sigmoid, Mul" for SiLU; of a float tensor inside it too. "" for none.
         difference_after: of both tensors after that function; None without one.
@@ -99,7 +99,7 @@ class LayerComparison:
 
     @property
     def effective(self) -> Difference | None:
-        """The difference that other nodes see: after the function of all readers where there is one."""
+        """The difference that other nodes see: after the function of all readers, if there is one."""
         return self.difference if self.difference_after is None else self.difference_after
 
 
@@ -365,7 +365,7 @@ class _TensorSums:
 
     @property
     def difference_after(self) -> Difference | None:
-        """The difference after the function; None without one, or where it is not finite."""
+        """The difference after the function; None without one, or if it is not finite."""
         if self.sums is None or self.sums_after is None:
             return None
         is_undefined = self.sums_after.non_finite > self.sums.non_finite
@@ -429,9 +429,8 @@ class Match:
 def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     """Return the tensor of a quantized model, of any tool, for each activation of the prepared float model.
 
-    It has the same name, or is in the record of `quantizer.lowering`, or is what QuantizeLinear makes of the
-    result of the node of the same name. A float tensor that is quantized for some readers is compared in that
-    form.
+    It has the same name, or is in the record of `quantizer.lowering`, or is the quantized result of the node
+    of the same name. A float tensor that is quantized for some readers is compared in that form.
     """
     values = {value.name: value for value in _values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph.all_nodes() if node.name}

@@ -63,7 +63,7 @@ class Head:
         return np.stack([a * width, b * height, c * width, d * height], axis=1)
 
     def of_scores(self, corners: Array, scores: Array) -> Boxes:
-        """Return boxes by `scores` [boxes, classes]; each likely class is a box of its own, as for mAP."""
+        """Return boxes by `scores` [boxes, classes]; each likely class is a separate box, as for mAP."""
         scores = np.nan_to_num(scores)
         if self.classes:
             other = ~np.isin(np.arange(scores.shape[1]), self.classes)

@@ -1,10 +1,9 @@
 """Which threshold of a quantized detector stands for one of the float model.
 
-A program takes boxes from a score on, such as 0.25. If quantization moves all scores a little, the same
-threshold lets other boxes through, though their order is hardly worse. The threshold that lets as many boxes
-of the quantized model through as one of the float model, on the same samples, keeps precision and recall as
-far as the order allows. To say what it is worth, it is chosen on every second picture and judged on the
-others, and the other way round.
+A program accepts boxes above a score, such as 0.25. If quantization moves all scores a little, the same
+threshold accepts other boxes, although their order is hardly worse. A threshold that accepts as many boxes of
+the quantized model as of the float model, on the same samples, keeps precision and recall as far as the order
+allows. To evaluate it, it is chosen on every second picture and judged on the others, and vice versa.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Answers:
     wanted: Floats  # true ones of each picture
 
     def of_units(self, units: npt.NDArray[np.bool_]) -> Answers:
-        """Return the boxes of some of the pictures; the others have none, and nothing is wanted there."""
+        """Return the boxes of some of the pictures; the others have neither boxes nor labels."""
         kept = units[self.unit]
         some = self.unit[kept], self.scores[kept], self.right[kept]
         return Answers(*some, np.where(units, self.wanted, 0.0))

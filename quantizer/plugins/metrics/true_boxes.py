@@ -1,4 +1,4 @@
-"""True boxes: COCO JSON and folders of YOLO text files, put where the model's input has them."""
+"""True boxes: COCO JSON and folders of YOLO text files, moved to the coordinates of the model's input."""
 
 from __future__ import annotations
 

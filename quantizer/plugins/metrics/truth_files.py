@@ -26,7 +26,7 @@ class ArrayTruth:
     rows: int | None  # of the one array; None for a folder
 
     def check_rows(self, rows: int, cut: bool) -> None:
-        """Raise DataError where the array has another number of rows than the samples (`Metric.finish`)."""
+        """Raise DataError if the array and the samples differ in their number of rows (`Metric.finish`)."""
         if self.rows is not None and (rows > self.rows or (rows < self.rows and not cut)):
             raise DataError(
                 f"{self.path}: {self.rows} rows, but the samples have {rows}; give one for each row"
@@ -54,7 +54,7 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
 
 
 def files_by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
-    """Return the files of a folder by their names without suffix; raise DataError where there is none."""
+    """Return the files of a folder by their names without suffix; DataError for an empty folder."""
     files = {f.stem: f for f in sorted(folder.iterdir()) if f.suffix.lower() in suffixes}
     if not files:
         raise DataError(f"{folder}: holds no {' or '.join(suffixes)} file; check the folder of the truth")
@@ -96,7 +96,7 @@ def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[A
 
 
 def read_text(path: str) -> str:
-    """Return a text file; raise DataError where it cannot be read."""
+    """Return a text file; DataError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

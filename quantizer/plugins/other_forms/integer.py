@@ -12,7 +12,7 @@ others        between conversions, as in form qdq: arithmetic, pooling, and stat
               integer operator
 ============  ================================================================================================
 
-onnxruntime has no fast ConvInteger: on x86-64 such a model is several times as slow as form qdq.
+onnxruntime has no fast ConvInteger: on x86-64 form integer is several times as slow as form qdq.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class OpenVinoSession:
         return self._outputs
 
     def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
-        """Return copies of outputs; OpenVINO's RuntimeError where it fails."""
+        """Return copies of outputs; OpenVINO's RuntimeError if it fails."""
         values = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
         return [np.array(values[self._places[name]]) for name in output_names]
 

@@ -296,7 +296,7 @@ def _gates(results: Results) -> Iterator[GateResult]:
 
 
 def _limits(limits: Any, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
-    """Yield the given limits of a `Gate` or a `DriftLimits`, each with where it is not kept."""
+    """Yield the limits of a `Gate` or a `DriftLimits`, each with its violations."""
     kind: type = type(limits)
     for name, option in options_of(kind).items():
         limit = getattr(limits, name)
@@ -314,7 +314,7 @@ def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed",
 
 
 def _measured_speed(results: Results) -> Speed | None:
-    """Return the time of both models where it was measured."""
+    """Return the time of both models, if it was measured."""
     latency, where = None, ""
     if results.evaluation is not None and results.evaluation.latency is not None:
         latency = results.evaluation.latency
@@ -338,7 +338,7 @@ def _measured_speed(results: Results) -> Speed | None:
 
 
 def _causes(verdict: Judgement, found: Attribution | None) -> tuple[Finding, ...]:
-    """Return the findings on the main causes of a fair or poor model, if its verdict has none yet."""
+    """Return the findings on the main causes of a fair or poor model, if its verdict lacks them."""
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
     if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
@@ -355,7 +355,7 @@ def _verdict(
 
 
 def _estimated_words(outputs: tuple[OutputQuality, ...], speed: Speed | None) -> Iterator[str]:
-    """Yield what is known of a model that no samples judge: the first output as estimated, and the speed."""
+    """Yield texts about a model without samples: the estimate of the first output, and the speed."""
     worst = outputs[0] if outputs else None
     if worst is not None and worst.estimated is not None:
         needs = "" if worst.needed is None else f", {worst.kind} {worst.needed:.0f} dB would be good"

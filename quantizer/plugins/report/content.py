@@ -304,7 +304,7 @@ class Report(Presented):
         run_time: measured times of both models, else predicted ones; None where none are known.
         float_groups: groups of float nodes with their reason, the slowest first.
         samples: the samples on which the models differ most.
-        excerpts: what a page shows of each of them. Not in JSON.
+        excerpts: the parts of each that a page shows. Not in JSON.
         drift: a newer profile compared with an older one, the result of `diff`; None without one.
         findings: other notes and warnings, the gravest first.
         provenance: origin of the data.

@@ -1,4 +1,4 @@
-"""What a report says from model, plan and profile alone: noise, nodes, tensors, shared scales, samples."""
+"""Parts of a report from model, plan and profile: noise, nodes, tensors, shared scales, samples."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ MAX_OUTPUTS = 12
 
 
 def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from, as it was run; the output that decides first."""
+    """Return the measured sources of the noise of each output; the deciding output first."""
     budgets = []
     for output, noise in sorted(found.whole.items(), key=lambda pair: (-pair[1].figure, -pair[1].share)):
         pairs = sorted(zip(found.shares(output), found.nodes, strict=True), key=lambda pair: -pair[0])

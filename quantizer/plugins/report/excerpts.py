@@ -79,7 +79,7 @@ class Excerpt:
 
     @property
     def with_picture(self) -> Excerpt:
-        """The excerpt with the picture of its file, read now; unchanged if there is none."""
+        """The excerpt with the picture of its file, read now; unchanged without one."""
         if self.original is None or self.original.picture is None:
             return self
         try:

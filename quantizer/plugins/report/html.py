@@ -262,7 +262,7 @@ def script_data(report: Report) -> str:
 
 
 def _rounded(value: float | None, digits: int = 6) -> float | str | None:
-    """Return a number with some digits; infinite ones as words, since JSON has none."""
+    """Return a number with some digits; infinite ones as words, because JSON has no infinity."""
     if value is None:
         return None
     if not math.isfinite(value):

@@ -71,11 +71,11 @@ def report(
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
-        data: samples, as in `profile`; without any, a report has what the result holds, and estimates.
+        data: samples, as in `profile`; without any, a report has the contents of the result, and estimates.
         plan: path or object; None for that of the result, or the one that lies beside the model.
         profile: path or object, which the plan was made from; None for the one that `quantize` kept beside
             the model that it wrote.
-        config: of the plan, where its target is no packaged one.
+        config: configuration of the plan, if its target is not a packaged one.
         options: how both models are compared.
         keywords: fields of `Judge`, such as `labels`, `gate`; and `target`.
 
@@ -84,7 +84,7 @@ def report(
         or one page where the name ends in .html.
 
     Raises:
-        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ModelError, ProfileError, PlanError, DataError: an unusable input.
         ConfigError: a keyword is not known, or something is missing.
     """
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}

@@ -114,7 +114,7 @@ class WorstSamples:
         self._excerpts = {one.sample: self._excerpts[one.sample] for one in self.differences}
 
     def _changed_names(self, floats: Outputs, quantized: Outputs) -> dict[str, float]:
-        """Return the share of the classes that changed, of outputs that are answers for their names alone."""
+        """Return the fraction of changed classes, for outputs that are answers only by their names."""
         changed = {}
         for name, values in floats.items():
             axis = self._reading.class_axis(self._axes[name], values.shape)

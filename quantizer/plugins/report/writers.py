@@ -165,7 +165,7 @@ def _text(words: str) -> str:
 
 
 def _code(name: str) -> str:
-    """Return a name as code, or escaped where code cannot hold it."""
+    """Return a name as code, or escaped if code cannot contain it."""
     words = visible(" ".join(name.split()))
     return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"
 

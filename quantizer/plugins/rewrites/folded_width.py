@@ -1,12 +1,11 @@
 """A convolution of few channels as one of several neighbouring columns at once: width folded into channels.
 
-With the channels last, a tensor [N, H, W, C] is [N, H, W / f, f C] without a byte moved. A convolution with
-stride s computes f columns of its result from blocks of s f columns that it reads: result f q + j is the sum
-over taps t of x[s f q + s j - p + d t] * w[t], a column of block q + floor((s j - p + d t) / (s f)). So it is
-a convolution with stride 1 of f times the output channels, s f times the input channels, and weights
-that are zero where a tap belongs to another column. Kernels of integers copy windows for each pixel and
-multiply with 16 output channels or more, whether there are 1 or 8: there are fewer pixels, and all channels
-are used.
+With channels last, a tensor [N, H, W, C] can be read as [N, H, W / f, f C] without moving a byte. A
+convolution with stride s computes f columns of its result from blocks of s f columns that it reads: result f
+q + j is the sum over taps t of x[s f q + s j - p + d t] * w[t], a column of block q + floor((s j - p + d t) /
+(s f)). So it is a convolution with stride 1 of f times the output channels, s f times the input channels, and
+weights of zero for taps of other columns. Integer kernels copy windows for each pixel and compute at least 16
+output channels, even if only 1 or 8 are needed: now there are fewer pixels, and all channels are used.
 
 The sums are the same sums of the same products, and zeros: of integers they are equal.
 """

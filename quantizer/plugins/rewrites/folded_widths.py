@@ -120,7 +120,7 @@ def _error(name: str, why: str) -> PlanError:
 
 
 def _form_of(node: ir.Node, plan: QuantPlan) -> FoldedWidth:
-    """Return the folded form of a node; raise PlanError if it has none."""
+    """Return the folded form of a node; PlanError if it cannot be folded."""
     name, entry = name_of(node), plan.nodes.get(name_of(node))
     if node.op_type != "Conv" or entry is None or entry.kind is not Kind.QUANTIZED:
         raise _error(name, "it is no quantized Conv")

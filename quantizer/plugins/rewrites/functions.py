@@ -1,20 +1,20 @@
-"""Float functions written out: operators that compute the same in less time than the function's own kernel.
+"""Float functions written out: equivalent operators that are faster than the function's own kernel.
 
 =====================  ======================================  =============================================
-function               written out                             error, and where it is another
+function               written out                             error, and other differences
 =====================  ======================================  =============================================
 Pow(x, 2)              x * x                                   none: both are rounded once
-Pow(x, 0.5)            Sqrt(x)                                 1 unit in the last place; -0 for -0, NaN for
-                                                               -infinity, of which Pow makes 0 and infinity
+Pow(x, 0.5)            Sqrt(x)                                 1 unit in the last place; -0 for -0 (Pow: 0),
+                                                               NaN for -infinity (Pow: infinity)
 Div(x, constant)       x * (1 / constant)                      1.5 units in the last place, none for powers of
-                                                               two; where all reciprocals are normal numbers
+                                                               two; if all reciprocals are normal numbers
 Elu(x)                 max(x, exp(min(x, 0)) - 1), or          2 ** -23 of alpha, as that of the operator
                        relu(x) + alpha * (...)
 Softplus(x)            max(x, log(1 + exp(x)))                 2 ** -21 of the larger of 1 and the result
 =====================  ======================================  =============================================
 
-Exponents are cut off at -60 and where the result is the limit to rounding. NaN and infinities else come out
-as of the operator. All of it is float32. Pure.
+Exponents are clamped at -60, and at values beyond which the result equals its limit after rounding. In all
+other cases NaN and infinities give the same results as the operator. All of it is float32. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Step = tuple[str, tuple[int | npt.NDArray[np.float32], ...]]
 
 
 def written_out(node: ir.Node) -> Sequence[Step]:
-    """Return the steps that can be written instead of a node, of which the last returns the result; or ()."""
+    """Return the steps that can replace a node (the last returns the result), or ()."""
     source = node.inputs[0] if node.inputs else None
     if source is None or node.domain or source.dtype != ir.DataType.FLOAT:
         return ()

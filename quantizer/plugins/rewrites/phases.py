@@ -7,7 +7,7 @@ times the output channels has all phases at each q ("sub-pixel convolution": Shi
 deconvolution layer the same as a convolutional layer?", arXiv:1609.07009). A kernel that the stride does not
 divide is filled up with zeros.
 
-The sums are the same sums of the same products: what is exact for one is exact for the other.
+Both compute the same sums of the same products, so both are exact in the same cases.
 """
 
 from __future__ import annotations

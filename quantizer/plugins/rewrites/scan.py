@@ -1,8 +1,8 @@
 """GRU and RNN written as a Scan over the steps.
 
-onnxruntime has an operator of LSTM alone that computes with quantized weights. So GRU and RNN are taken apart
-into products with a weight, which are dynamic as any other, and what is between them, in float. The columns
-of weights and products are those of the gates update, reset, new state (GRU), or of the new state alone.
+onnxruntime has an operator with quantized weights only for LSTM. So GRU and RNN are decomposed into products
+with a weight, which are dynamic like any other, and float operators between them. The columns of weights and
+products are the gates update, reset, new state (GRU), or only the new state.
 
 1. One MatMul with the input serves all steps and directions, with the first half of the bias.
 2. A Scan takes the steps. Its body multiplies the state, adds the second half of the bias, and applies the

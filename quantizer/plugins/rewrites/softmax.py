@@ -1,6 +1,6 @@
 """Softmax along an axis that is not the last, which onnxruntime transposes: exponentials over their sum.
 
-Of the values less the largest of them, so that no exponential overflows.
+The largest value is subtracted first, so no exponential overflows.
 """
 
 from __future__ import annotations

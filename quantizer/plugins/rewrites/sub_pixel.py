@@ -1,21 +1,21 @@
 """ConvTranspose written as Conv.
 
-See `phases` for the arithmetic. The Conv computes quantized values with the parameters of the
-result; what interleaves them moves values only:
+See `phases` for the arithmetic. The Conv computes quantized values with the parameters of the result; the
+operators after it only move values:
 
 =========  ===============================================  ==================================================
 Conv       [N, groups * phases * channels, *sizes]          the sums, requantized
 Transpose  [N, *sizes, groups * phases * channels]          channels last
 Reshape    [N, *sizes, groups, *phases, channels]
-Transpose  [N, size, phase, size, phase, groups, channels]  left out where there is one axis and one group
+Transpose  [N, size, phase, size, phase, groups, channels]  omitted for one axis and one group
 Reshape    [N, *sizes * phases, groups * channels]
-Slice      the sizes of the result                          left out where nothing has to be cropped
+Slice      the sizes of the result                          omitted if nothing must be cropped
 Transpose  [N, groups * channels, *sizes]
 =========  ===============================================  ==================================================
 
-DepthToSpace says the same in one node. onnxruntime 1.31 on x86-64 computes quantized convolutions with the
-channels last and cancels the outer two Transposes against its own, and the inner one moves whole runs of
-channels: 0.05 ms for 64 channels of 112 x 112, where DepthToSpace takes 0.65 and two changes of layout.
+DepthToSpace does the same in one node. But onnxruntime 1.31 on x86-64 computes quantized convolutions with
+channels last, and cancels the outer two Transposes with its own; the inner one moves whole runs of channels.
+This takes 0.05 ms for 64 channels of 112 x 112; DepthToSpace takes 0.65 ms and two changes of layout.
 """
 
 from __future__ import annotations

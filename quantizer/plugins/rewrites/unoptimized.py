@@ -1,11 +1,10 @@
-"""Float nodes written so that onnxruntime puts nothing slower in their place.
+"""Float nodes written so that onnxruntime does not replace them by something slower.
 
 ============  ===============================================================================================
 clip          a Clip without bounds before the QuantizeLinear of its result, which onnxruntime would otherwise
               move in front of the node. It drops the Clip
-sum           Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that takes several
-              times as long as Add and LayerNormalization. Nor does it fuse it with a quantized MatMul into
-              a float Gemm
+sum           Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization (several times slower
+              than Add and LayerNormalization), nor with a quantized MatMul into a float Gemm
 ============  ===============================================================================================
 """
 
@@ -24,7 +23,7 @@ def is_quantized_after(node: Node, _: Graph, parameters: Parameters) -> bool:
 
 
 def is_fused(node: Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether onnxruntime would fuse an Add with what reads or makes a tensor of it."""
+    """Whether onnxruntime would fuse an Add with a neighbouring node."""
     return is_normalized(graph, node.output) or _is_bias(node, graph, parameters)
 
 

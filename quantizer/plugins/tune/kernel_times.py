@@ -1,13 +1,13 @@
 """A table of measured costs: small networks are run in float and quantized, and their nodes timed.
 
-What is written for the quantized form is the target's own: the lowering writes a plan in which everything is
-quantized that the target has a kernel for, all activations with the same parameters. So a kernel's time is
-that of the implementation which a model will have, with all that onnxruntime makes of it.
+The quantized form is the target's own: the lowering writes a plan that quantizes everything for which the
+target has a kernel, all activations with the same parameters. So a kernel's time includes its implementation
+and onnxruntime's optimizations.
 
-Chains of nodes give the times of most kernels (`kernel_times`). The profiler says which node of a chain takes
-how much of it; reading it takes longer than a small node does, and it counts in whole microseconds. So the
-clock says how long all of them take together, in runs without the profiler (`by_clock`). Products with packed
-weights, recurrent operators and what a run costs besides its nodes have networks and clocks of their own.
+Chains of nodes give the times of most kernels (`kernel_times`). The profiler divides the time of a chain
+among its nodes; its overhead is larger than a small node, and it counts whole microseconds. So the total time
+comes from the clock, in runs without the profiler (`by_clock`). Products with packed weights, recurrent
+operators and the fixed cost of a run have separate networks and clocks.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def measurements(
 
 
 def check_machine(target: Target) -> None:
-    """Raise ConfigError where this machine cannot tell the times of a target."""
+    """Raise ConfigError if this machine cannot measure the times of a target."""
     here = platform.machine()
     if not is_of_machine(target.name):
         raise ConfigError(
@@ -226,7 +226,7 @@ def run_time(path: Path, net: Net, threads: int) -> float:
 
 
 def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
-    """Return the microseconds that a fused node adds to a convolution, where that has its time."""
+    """Return the microseconds that a fused node adds to a convolution, if that was measured."""
     maker = graph.producer(node.input(0))
     if maker is None or maker.op_type != "Conv" or node.op_type == "Mul" or times.get(node.name):
         return times.get(node.name, 0.0)
@@ -270,7 +270,7 @@ def _plan(target: Target, tensors: Mapping[str, QuantParams], nodes: Mapping[str
 
 
 def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
-    """Return the plan of a node where all is quantized that can be."""
+    """Return the plan of a node with everything quantized that can be."""
     rule, op = node.rule, node.op_type
     if op in net.float_operators or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")

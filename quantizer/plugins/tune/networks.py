@@ -1,9 +1,9 @@
 """The small networks on which kernels are timed: chains, so that each node finds its input as in a model.
 
-A chain of one kernel has its activations in the layout and in the caches that they have in a model; only the
-nodes in its middle are used. Sizes are a grid, in steps of 2 to 4: times are interpolated between them in log
-space, where a kernel's time bends slowly. What would take longer than `MOST_PRODUCTS` at a point is left out:
-from there on time grows in proportion.
+A chain of one kernel has its activations in the same layout and caches as in a model; only the nodes in its
+middle are used. Sizes are a grid, in steps of 2 to 4: times are interpolated between them in log space, in
+which a kernel's time is smooth. Points with more than `MOST_PRODUCTS` are skipped: beyond them time grows in
+proportion.
 """
 
 from __future__ import annotations
@@ -362,7 +362,8 @@ def products() -> Iterator[Net]:
 
 
 def recurrent_nets() -> Iterator[Net]:
-    """Yield recurrent operators alone: in one direction and in both, a GRU with either place of its reset."""
+    """Yield single recurrent operators: in one direction and in both, a GRU with either place of its
+    reset."""
     kinds: tuple[tuple[str, int, dict[str, Any]], ...] = (
         ("LSTM", 4, {}),
         ("GRU", 3, {"linear_before_reset": 1}),
@@ -400,7 +401,7 @@ def elementwise() -> Iterator[Net]:
 
 
 def _with_operand(op: str, shape: tuple[int, ...], other: tuple[int, ...]) -> Net:
-    """Return four nodes of an operator whose other operand has a shape, or is a number where that is ()."""
+    """Return four nodes of an operator whose other operand has a shape, or is a number if the shape is ()."""
     net = Net(shape)
     for _ in range(4):
         net.add(op, net.input(*other) if other else net.number(0.7))

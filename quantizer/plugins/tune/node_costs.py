@@ -1,8 +1,8 @@
 """What onnxruntime executes, charged to the nodes of the plan and to the tensors that are converted. Pure.
 
-onnxruntime fuses nodes, renames them and adds others that change the layout. The lowering says which names in
-the quantized model stand for which node and tensor of the prepared one (`WrittenNames`); onnxruntime's own
-additions to names are taken off. Each executed node belongs to
+onnxruntime fuses nodes, renames them and adds others that change the layout. The lowering maps names in the
+quantized model to nodes and tensors of the prepared model (`WrittenNames`); onnxruntime's additions to names
+are removed. Each executed node belongs to
 
 - the node of the prepared model whose name, or whose output's name, it still carries;
 - the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
@@ -149,7 +149,7 @@ class _Charged:
         return ""
 
     def _downstream(self, number: int) -> str:
-        """Return the first node of the model at or after an executed one; "" when there is none."""
+        """Return the first node of the model at or after an executed one; "" without one."""
         waiting, seen = [number], {number}
         while waiting:
             here = waiting.pop(0)

@@ -1,15 +1,15 @@
 """The search of `tune` for the plan that meets a quality target with the best objective: proposers of `Loop`.
 
-    given      the settings that were asked for
-    as_good    other settings whose prediction beats the best by `TIE`; where the best misses the target,
-               those that are predicted to be as good, until one meets it
-    halvings   where the best misses the target: its nodes float, those first whose noise is worth most time,
+    given      the given settings
+    as_good    other settings whose prediction beats the best by `TIE`; if the best misses the target, those
+               that are predicted to be as good, until one meets it
+    halvings   if the best misses the target: its nodes float, those with the most noise for their time first,
                as many as halve the noise, quarter it, ...; then fewer, by halving the step
-    slower     where all miss it: the settings that are left
+    slower     if all miss it: the remaining settings
 
-A plan is kept that meets the target while the best does not, or that meets it with a better objective. The
-held-out samples are no part of it: they are looked at once, for the plan that is found. The order depends
-only on what trials return.
+A plan replaces the best if only it meets the target, or if it meets the target with a better objective. The
+search does not use the held-out samples, which only judge the final plan. The order depends only on the
+results of trials.
 """
 
 from __future__ import annotations

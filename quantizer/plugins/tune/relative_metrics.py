@@ -1,9 +1,9 @@
 """Metrics that need no truth: agreement and correlation of both models' outputs.
 
 - *agreement*, where the largest value of every float output is an answer (`class_axes`), or no output is
-  float: the float model scores 100, and the quantized one the share of the row's answers (largest class,
-  equal integers) that are the same. Accuracy on labelled data cannot drop by more than this does:
-  an answer has to change before it can become wrong.
+  float: the float model scores 100, and the quantized model the fraction of equal answers in a row (largest
+  class, equal integers). Accuracy on labelled data cannot drop by more than this: an answer must change to
+  become wrong.
 - *correlation*, for other outputs: of the quantized output with the float one, as it follows from the noise.
   Noise that is a share n of the energy leaves a correlation of 1 / sqrt(1 + n), about 1 - n / 2, and no
   correlation with the truth drops by more than that. A sample scores 100 (1 - n / 2) in the worst group of
@@ -78,8 +78,8 @@ def _agreement_of_rows(floats: Outputs, quantized: Outputs, axes: Mapping[str, C
 def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
     """Return the metric "correlation" with the float model's outputs.
 
-    A sample's noise is held against the mean energy of all samples in the worst group of channels, so that a
-    quiet sample counts as little as it matters.
+    A sample's noise is divided by the mean energy of all samples in the worst group of channels, so a quiet
+    sample counts little.
     """
 
     def figures(pairs: Sequence[tuple[Outputs, Outputs]]) -> Figures:

@@ -1,12 +1,12 @@
 """Is the quantized model faster than float, and which plan is the fastest? Measured.
 
-1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or
-   those that the profile keeps.
-2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float.
-3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
-   One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
-   A plan that was predicted to save too little as a whole is one of them.
-4. Where float is faster still, the whole model is left in float.
+1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or the
+   check samples.
+2. Both are run with onnxruntime's profiler, to measure each node in int8 and in float.
+3. The changes of `ALTERNATIVES` are made, written and timed against the previous plan, in turns. One replaces
+   it if it is faster in three of four rounds; then step 2 again, until nothing gains. A plan that was
+   predicted to save too little as a whole is one of these changes.
+4. If float is still faster, the whole model stays float.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def check_options(options: SpeedCheckOptions, target: str) -> None:
 
 
 def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ...]:
-    """Return the samples that latency is measured on; raises DataError if there are none."""
+    """Return the samples for latency; DataError without samples."""
     count, data = options.limit or QUICK.samples, options.data
     if data is None:  # random values where the profile keeps none: time hardly depends on values
         kept = [sample.arrays for sample in facts.measured.held_samples]
@@ -192,7 +192,7 @@ def _is_faster(plan: _Timed, _: _Timed) -> bool:
 
 
 def predicted_to_save_too_little(fastest: _Timed, costs: Costs) -> Iterator[Change]:
-    """Yield the plan in integers where the model has int8 weights alone since little would be saved."""
+    """Yield the plan in integers if the model only has int8 weights because of a small predicted gain."""
     code, entries = ReasonCode.MODEL_SAVES_TOO_LITTLE, fastest.plan.plan.nodes.values()
     count = sum(entry.stays_float and entry.float_reason.code is code for entry in entries)
     if count:

@@ -101,7 +101,7 @@ class Trial:
 
     @property
     def noise(self) -> float:
-        """Noise over signal in the worst group of channels; 0 where nothing differs."""
+        """Noise over signal in the worst group of channels; 0 if nothing differs."""
         return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
 
     def meets(self, max_drop: float) -> bool:
@@ -290,7 +290,7 @@ class TuningRun:
 
     @contextmanager
     def _failures_told(self, candidate: Candidate) -> Iterator[None]:
-        """Keep the failure of a candidate as its trial; a fault of qprof costs this candidate alone."""
+        """Record the failure of a candidate as its trial; a bug in qprof only loses this candidate."""
         try:
             yield
         except WritingError:

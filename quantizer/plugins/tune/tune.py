@@ -218,7 +218,7 @@ class TuneResult(Presented):
 
     @property
     def gate(self) -> Literal["passed", "failed", "not proven"]:
-        """The target as a gate: not proven where no plan was scored, or the truth does not fit."""
+        """The target as a gate: not proven if no plan was scored, or if the labels do not fit."""
         if self.target_met:
             return "passed"
         is_scored = self.best is not None and self.best.score is not None
@@ -230,7 +230,7 @@ class TuneResult(Presented):
         return tuple(finding for finding in self.findings if finding.code is not Code.METRIC_ASSUMED)
 
     def obstacles(self, overlaps: Sequence[Finding]) -> Iterator[Finding]:
-        """Yield findings on what stood in the way of a better plan, or of a verified one."""
+        """Yield findings on obstacles to a better plan, or to a verified one."""
         best, holdout = self.best, self.holdout
         if best is None or holdout is None:
             sentence = "no plan quantizes a node and can be run"
@@ -311,20 +311,20 @@ def tune(
         profile: path or object; None to make it from three quarters of the samples, as `quantize` does, and
             to verify the result on the others. In its place samples may stand.
         data: samples, as in `profile`; all are held in memory.
-        output: where to write the model, if the target is met, and beside it plan and profile where none was
-            given; None for nowhere.
+        output: file for the model, if the target is met; plan and profile are written beside it if none was
+            given. None to write no file.
         config: as in `quantize`.
         options: the quality that the model has to keep, and how it is searched for.
-        keywords: settings as in `quantize`, and fields of `TuneOptions`. `max_drop` is how much worse the
-            score may be than the float model's, in percentage points (dB, or percent of it, for metrics that
-            are counted so). The score is that of `metric`, top-1 accuracy with `labels` alone, else agreement
-            with the float model, or for outputs that are no classes the correlation with its outputs.
+        keywords: settings as in `quantize`, and fields of `TuneOptions`. `max_drop` is the largest allowed
+            loss of score against the float model, in percentage points (dB, or percent of the score, for some
+            metrics). The score is that of `metric`, top-1 accuracy with only `labels`, else agreement with
+            the float model, or for outputs without classes the correlation with its outputs.
 
     Returns:
-        The result: `quantized` (an `onnx_ir.Model`, None where the target is missed), `plan`, all trials.
+        The result: `quantized` (an `onnx_ir.Model`, None if the target is missed), `plan`, all trials.
 
     Raises:
-        ModelError, ProfileError, DataError: what is wrong, where, and what to do.
+        ModelError, ProfileError, DataError: an unusable input.
         ConfigError: a keyword or its value is not allowed.
     """
     if are_samples(profile) and data is None:

@@ -84,7 +84,7 @@ def command(
 
 
 def is_glob(name: str, plan: QuantPlan) -> bool:
-    """Whether a word stands for the names that it matches, and is none itself."""
+    """Whether a word is a glob, not a name."""
     return any(sign in name for sign in "*?[") and name not in {*plan.tensors, *plan.borders, *plan.nodes}
 
 
@@ -96,7 +96,7 @@ def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *,
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
-    """Return the tensors whose name is, or matches, one of `globs`; all if there is none."""
+    """Return the tensors whose name is, or matches, one of `globs`; all without globs."""
     if not globs:
         return dict(tensors)
     matched: set[str] = set()

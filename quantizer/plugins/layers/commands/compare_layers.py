@@ -1,4 +1,4 @@
-"""`qprof compare-layers`: where SQNR is lost."""
+"""`qprof compare-layers`: the SQNR of each tensor."""
 
 from __future__ import annotations
 
