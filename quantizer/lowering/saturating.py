@@ -7,7 +7,6 @@ of Add and Mul use vector instructions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +14,7 @@ import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
 from ..operators.saturating import correction_of
-from ..operators.table import MICROSOFT
-from .emitter import integer_type, new_value
+from .emitter import new_value
 from .writers import Task, between_conversions
 
 
@@ -29,11 +27,7 @@ class Operand:
     params: QuantParams  # in which it is read: scale or zero point may differ from those of its quantization
 
 
-Binary = Callable[[Task, str, tuple[Operand, Operand], QuantParams, str], Operand]
-"""Writes Add or Mul: task, operator, operands, parameters and name of the result -> the result."""
-
-
-def between_conversions_binary(
+def _binary(
     task: Task, op_type: str, operands: tuple[Operand, Operand], result: QuantParams, name: str
 ) -> Operand:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
@@ -43,22 +37,7 @@ def between_conversions_binary(
     return Operand(name, emitter.add_quantize(value, name, result, node), result)
 
 
-def qlinear_binary(
-    task: Task, op_type: str, operands: tuple[Operand, Operand], result: QuantParams, name: str
-) -> Operand:
-    """Write QLinearAdd or QLinearMul if all types are equal, as the kernels require."""
-    if any(operand.params.qtype != result.qtype for operand in operands):
-        return between_conversions_binary(task, op_type, operands, result, name)
-    inputs: list[ir.Value] = []
-    for operand in operands:
-        inputs += (operand.quantized, *task.emitter.param_values(operand.name, operand.params))
-    inputs += task.emitter.param_values(name, result)
-    output = new_value(f"{name}_quantized", integer_type(result), task.node.outputs[0])
-    quantized = task.emitter.add(f"QLinear{op_type}", inputs, output, task.node, domain=MICROSOFT)
-    return Operand(name, quantized, result)
-
-
-def prelu(task: Task, binary: Binary = between_conversions_binary) -> bool:
+def prelu(task: Task) -> bool:
     """Write PRelu; between conversions if 1 is no quantized value by the parameters of its slopes."""
     node, emitter, result = task.node, task.emitter, task.result()
     (first, value), source, slope = node.inputs, task.params(0), task.params(1)
@@ -75,7 +54,7 @@ def prelu(task: Task, binary: Binary = between_conversions_binary) -> bool:
         in_ones = QuantParams((1.0,), (source.qtype.low + 1,), source.qtype)
         number = f"{name}_number"
         one = Operand(number, emitter.constant(number, quantize(np.float32(1.0), in_ones)), in_ones)
-        negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
-    added = binary(task, "Mul", (negative, less_one), correction, f"{name}_correction")
-    emitter.store(node.outputs[0], binary(task, "Add", (data, added), result, name).quantized, result)
+        negative = _binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
+    added = _binary(task, "Mul", (negative, less_one), correction, f"{name}_correction")
+    emitter.store(node.outputs[0], _binary(task, "Add", (data, added), result, name).quantized, result)
     return True

@@ -10,12 +10,12 @@ and operators without a QLinear counterpart stay between conversions; pass-throu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import onnx_ir as ir
 
-from ...numerics.affine import INT7, INT8, QuantParams
+from ...numerics.affine import INT7, INT8
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Implementation, Kind, QuantPlan
 from ..emitter import Emitter, become, integer_type, new_value
@@ -23,8 +23,7 @@ from ..lower import write
 from ..lowered import LoweredModel
 from ..pass_through import channels_last, direct
 from ..products import is_integer_product
-from ..saturating import prelu, qlinear_binary
-from ..writers import Task, Writers, lookup_table
+from ..writers import Task, Writers, lookup_table, tanh_through_sigmoid
 from . import qdq
 
 MIN_SOFTMAX_SCALE = 1.0 / 256.0
@@ -164,41 +163,21 @@ def _values_and_params(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.V
     return task.emitter.quantized(value, params, task.node), scale, zero_point
 
 
-def _sigmoid_of_tanh(task: Task) -> bool:
-    """Write tanh(x) = 2 sigmoid(2x) - 1 in 128ths, which are the 256ths of the sigmoid less a half."""
-    node, emitter, source, result = task.node, task.emitter, task.params(0), task.result()
-    if node.op_type != "Tanh" or source is None or result is None or source.qtype != result.qtype:
-        return qlinear(task)
-    low = result.qtype.low
-    if source.qtype.bits != 8 or result != QuantParams((1.0 / 128.0,), (low + 128,), result.qtype):
-        return lookup_table(task)
-    value, name = node.inputs[0], emitter.name(node.outputs[0])
-    assert value is not None
-    doubled = replace(source, scale=2.0 * source.scale)
-    in_256ths = QuantParams((1.0 / 256.0,), (low,), result.qtype)
-    inputs = [
-        emitter.quantized(value, source, node),
-        *emitter.param_values(f"{emitter.name(value)}_doubled", doubled),
-        *emitter.param_values(f"{name}_sigmoid", in_256ths),
-    ]
-    output = new_value(f"{name}_quantized", integer_type(result), node.outputs[0])
-    quantized = emitter.add("QLinearSigmoid", inputs, output, node, {}, domain=MICROSOFT)
-    emitter.store(node.outputs[0], quantized, result)
-    return True
+def _sigmoid(task: Task) -> bool:
+    return qlinear(task) if task.node.op_type == "Sigmoid" else tanh_through_sigmoid(task)
 
 
 WRITERS: Writers = {
     **qdq.WRITERS,
     (Kind.QUANTIZED, Implementation.USUAL): qlinear,
     (Kind.QUANTIZED, Implementation.INTEGER): direct,
-    (Kind.QUANTIZED, Implementation.SATURATING): partial(prelu, binary=qlinear_binary),
     (Kind.PASS_THROUGH, Implementation.USUAL): direct,
     (Kind.PASS_THROUGH, Implementation.INTEGER): direct,
     (Kind.PASS_THROUGH, Implementation.LEAKY_RELU): direct,
     (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): partial(channels_last, otherwise=direct),
     (Kind.LOOKUP_TABLE, Implementation.USUAL): qlinear,
     (Kind.LOOKUP_TABLE, Implementation.RUNTIME): qlinear,
-    (Kind.LOOKUP_TABLE, Implementation.SIGMOID): _sigmoid_of_tanh,
+    (Kind.LOOKUP_TABLE, Implementation.SIGMOID): _sigmoid,
     (Kind.LOOKUP_TABLE, Implementation.PORTABLE): lookup_table,
 }
 """Every way to write a node: those of form qdq, but for these."""
