@@ -57,16 +57,16 @@ def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.M
             )
         for name in group.depthwise:
             graph.node(name).attributes["group"] = ir.AttrInt64("group", channels)
-        for constant in group.constants:
-            value = graph.node(constant.node).ir_node.inputs[constant.index]
+        for node, position, axis_padded in group.constants:
+            value = graph.node(node).ir_node.inputs[position]
             array = constant_of(value)
             assert value is not None
             assert array is not None
-            widths = [(0, more if axis == constant.axis else 0) for axis in range(array.ndim)]
+            widths = [(0, more if axis == axis_padded else 0) for axis in range(array.ndim)]
             padded = np.pad(array, widths)
             value.const_value, value.shape = ir.Tensor(padded, name=value.name), ir.Shape(padded.shape)
             known = params.get(name_of(value))
-            if known is not None and known.axis == constant.axis:  # the added ones have those of the last
+            if known is not None and known.axis == axis_padded:  # the added ones have those of the last
                 scale, zero_point = (np.pad(n, (0, more), "edge") for n in (known.scale, known.zero_point))
                 params[name_of(value)] = QuantParams(
                     scale, zero_point, known.qtype, known.axis, known.block_size

@@ -23,13 +23,8 @@ CHANNELS = 1
 """The axis of the channels in what convolutions read and make."""
 
 
-@dataclass(frozen=True)
-class PaddedConstant:
-    """A constant that gets zeros along an axis."""
-
-    node: str  # the only node that reads it
-    index: int  # at which input
-    axis: int  # along which, counted from the front
+PaddedConstant = tuple[str, int, int]
+"""A constant that gets zeros: the only node that reads it, at which input, and the axis from the front."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +140,9 @@ def _demand_of_convolution(node: Node, graph: Graph) -> _Demand | None:
     if not all(_belongs_to_one_node(graph, node.input(index)) for index in indices):
         return None
     source, result = node.input(0), node.output
-    constants = [(result, PaddedConstant(node.name, index, 0)) for index in indices]
+    constants = [(result, (node.name, index, 0)) for index in indices]
     if node.attributes.get_int("group", 1) == 1:
-        return _Demand(constants=(*constants, (source, PaddedConstant(node.name, 1, 1))))
+        return _Demand(constants=(*constants, (source, (node.name, 1, 1))))
     return _Demand(tied=(source, result), constants=tuple(constants)) if _is_depthwise(node) else None
 
 
@@ -176,7 +171,7 @@ def _demand_of_elementwise(node: Node, graph: Graph) -> _Demand | None:
             if not is_constant:
                 tied.append(name)
             elif _belongs_to_one_node(graph, name):
-                constants.append((result, PaddedConstant(node.name, index, axis)))
+                constants.append((result, (node.name, index, axis)))
             else:
                 return None
         elif size != 1 or shape[CHANNELS] == 1:
