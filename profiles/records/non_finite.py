@@ -16,11 +16,8 @@ def non_finite_finding(profile: Profile) -> Finding | None:
         return None
     tensors = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
     head, clauses = f"NaN or Inf in {tensors}", [f"the first is '{names[0]}'"]
-    first = profile.non_finite.first
+    first = profile.non_finite
     if first is not None:
-        count = len(profile.non_finite.samples)
-        samples = "1 sample" if count == 1 else f"{count} samples"
-        head = f"NaN or Inf from {samples} in {tensors}"
         clauses = [
             f"first in sample {first.sample}: tensor '{first.tensor}' ({first.producer}) holds "
             f"{counted(first.nan, first.inf)} among {first.elements} elements"

@@ -348,18 +348,9 @@ class FirstNonFinite:
         return natural_key(self.sample), self.position
 
 
-@dataclass(frozen=True)
-class NonFinite:
-    """The names of a run's samples with NaN or Inf, and the first of these; it is not in the file."""
-
-    samples: frozenset[str] = frozenset()
-    first: FirstNonFinite | None = None
-
-    def merged(self, other: NonFinite) -> NonFinite:
-        """Return the memory of both runs."""
-        both = [first for first in (self.first, other.first) if first is not None]
-        first = min(both, key=lambda first: first.order, default=None)
-        return NonFinite(self.samples | other.samples, first)
+def first_of(*found: FirstNonFinite | None) -> FirstNonFinite | None:
+    """Return the first of those of several runs."""
+    return min(filter(None, found), key=lambda one: one.order, default=None)
 
 
 # All of it -------------------------------------------------------------------------------------------------
@@ -376,7 +367,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         origin: "qprof", or the name of the file format of another tool, whose keys are the names of that file
             as long as the profile is not bound to a model.
         tool: name and version of the writer.
-        non_finite: details of NaN and Inf from the run; empty for a profile that was read from a file.
+        non_finite: where the run first met NaN or Inf; None for a profile that was read from a file.
         noise: how noise travels through the model, for the first check samples; it is not in the file.
         check_samples: digests of the samples that are kept beside the profile, in order.
         keep_samples: how many these were to be, at most.
@@ -391,7 +382,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     tensors: Mapping[str, TensorProfile]
     origin: str = "qprof"
     tool: str = field(default="", compare=False)
-    non_finite: NonFinite = field(default=NonFinite(), compare=False)
+    non_finite: FirstNonFinite | None = field(default=None, compare=False)
     noise: tuple[SampleNoise, ...] = field(default=(), compare=False)
     check_samples: tuple[Digest, ...] = ()
     keep_samples: Count = 0
@@ -533,7 +524,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             tensors=_merged_by_name(self.tensors, other.tensors, f"{where}: tensor"),
             origin=self.origin,
             tool=", ".join(sorted({*self.tool.split(", "), *other.tool.split(", ")} - {""})),
-            non_finite=self.non_finite.merged(other.non_finite),
+            non_finite=first_of(self.non_finite, other.non_finite),
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
             outputs={n: one for n, one in self.outputs.items() if other.outputs.get(n) == one},

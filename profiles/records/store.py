@@ -105,7 +105,7 @@ def dumps(profile: Profile) -> str:
     # What is in another file, such as the arrays of samples, is not made a text first.
     written = plain_value(replace(profile, held_samples=(), noise=()), _ENCODERS)
     for name in NOT_IN_FILE:
-        del written[name]
+        written.pop(name, None)
     for name, record in profile.inputs.items():
         if record.tensor == profile.tensors.get(name):
             del written["inputs"][name]["tensor"]

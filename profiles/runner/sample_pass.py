@@ -26,9 +26,9 @@ from ..observers.histogram_counter import count_histograms
 from ..observers.tensor_observer import TensorObserver
 from ..records.profile import (
     FirstNonFinite,
-    NonFinite,
     Sizes,
     TensorProfile,
+    first_of,
     merged_shape,
     merged_sizes,
     sizes_of,
@@ -104,14 +104,14 @@ class Statistics:
 
     tensors: Mapping[str, TensorProfile] = field(default_factory=dict)
     sizes: Mapping[str, Sizes | None] = field(default_factory=dict)
-    non_finite: NonFinite = field(default_factory=NonFinite)
+    non_finite: FirstNonFinite | None = None
 
     def merged(self, other: Statistics) -> Statistics:
         """Return the statistics of both sets of samples together: exact, in any order."""
         return Statistics(
             _merged_by_name(self.tensors, other.tensors, TensorProfile.merged),
             _merged_by_name(self.sizes, other.sizes, merged_sizes),
-            self.non_finite.merged(other.non_finite),
+            first_of(self.non_finite, other.non_finite),
         )
 
 
@@ -203,7 +203,6 @@ class SampleObserver:
         self._plans: dict[Shapes, CountingPlan] = {}
         self._position = {o.name: number for number, o in enumerate(model.observations)}
         self._sizes: dict[str, Sizes | None] = {}
-        self._non_finite_samples: set[str] = set()
         self._first_non_finite: FirstNonFinite | None = None
 
     def add(self, sample: Sample, outputs: Mapping[str, Output]) -> None:
@@ -272,9 +271,7 @@ class SampleObserver:
         here = FirstNonFinite(
             sample, self._position[observation.name], observation.name, observation.producer, *counts, size
         )
-        self._non_finite_samples.add(sample)
-        first = self._first_non_finite
-        self._first_non_finite = here if first is None or here.order < first.order else first
+        self._first_non_finite = first_of(self._first_non_finite, here)
 
     def statistics(self) -> Statistics:
         """Return the counts so far."""
@@ -284,8 +281,7 @@ class SampleObserver:
             for observation, observer in counted_tensors
             if observer.has_shape
         }
-        non_finite = NonFinite(frozenset(self._non_finite_samples), self._first_non_finite)
-        return Statistics(tensors, dict(self._sizes), non_finite)
+        return Statistics(tensors, dict(self._sizes), self._first_non_finite)
 
 
 def _iterations(output: Output, observation: Observation) -> Iterator[Array]:

@@ -25,7 +25,7 @@ from ....profiles.base.extras import library
 from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import Progress
 from ....profiles.records.check_samples import SampleSize
-from ....profiles.records.profile import ModelId, NonFinite, Profile
+from ....profiles.records.profile import FirstNonFinite, ModelId, Profile
 from ....profiles.records.store import dumps, loads
 from ....profiles.runner.calibrate import NoSamplesError, profile_samples
 from ....profiles.runner.sample_pass import ProfilingModel, profiling_model
@@ -108,7 +108,7 @@ def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
     """Return a line of JSON with the text of a profile, and the places that its file does not have."""
     entries = {
         "places": [astuple(place) for place in places],
-        "non_finite": msgspec.to_builtins(profile.non_finite, order="deterministic"),
+        "non_finite": msgspec.to_builtins(profile.non_finite),
     }
     return json.dumps(entries) + "\n" + dumps(profile)
 
@@ -121,7 +121,8 @@ def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
         SamplePlace(digest, number, row, rows, SampleSize(*size))
         for digest, number, row, rows, size in entries["places"]
     ]
-    return replace(loads(profile), non_finite=msgspec.convert(entries["non_finite"], NonFinite)), places
+    first = msgspec.convert(entries["non_finite"], FirstNonFinite | None)
+    return replace(loads(profile), non_finite=first), places
 
 
 def merged_texts(a: str, b: str) -> str:

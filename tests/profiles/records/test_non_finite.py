@@ -29,7 +29,7 @@ def samples(values: dict[str, Sequence[float]]) -> list[Sample]:
 
 VALUES = {"a1": [1, 1, 1, 1], "a10": [0, 1, 1, 1], "a2": [1, 0, -1, 1], "a3": [1, 1, 1, 1]}
 SENTENCE = (
-    "NaN or Inf from 2 samples in 2 tensors, left out of ranges and histograms; first in sample a2: "
+    "NaN or Inf in 2 tensors, left out of ranges and histograms; first in sample a2: "
     "tensor 'y' (Log node 'log') holds 1 NaN and 1 Inf among 4 elements; "
     "most in tensor 'y': 18.8 % of its elements"
 )
@@ -95,7 +95,7 @@ def test_a_tensor_of_nothing_but_infinity_is_a_filler_and_passes_the_gate() -> N
     found = profiled({"a": [0, 0, 0, 0]})
     note = non_finite_finding(found)
     assert note is not None
-    assert note.sentence.startswith("NaN or Inf from 1 sample in 2 tensors, left out")
+    assert note.sentence.startswith("NaN or Inf in 2 tensors, left out")
     assert "most in tensor" not in note.sentence
     assert gate_failure(found, 0.0) is None
 

@@ -304,9 +304,7 @@ def test_row_by_row_the_batches_do_not_show(cuts: list[int], threads: int) -> No
 def test_a_row_with_nan_is_named() -> None:
     x = np.ones((3, 4), np.float32)
     x[1, 2] = np.nan
-    first = calibrate(
-        model_of(LOG), [sample(x=x)], ID, RunSettings(by_row=True, channels="off")
-    ).non_finite.first
+    first = calibrate(model_of(LOG), [sample(x=x)], ID, RunSettings(by_row=True, channels="off")).non_finite
     assert first is not None
     assert first.sample == "a.npz[1]"
 

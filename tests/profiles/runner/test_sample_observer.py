@@ -76,7 +76,7 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
     monkeypatch.setattr(observer_module, "LARGE", large)
     x = np.full((1, 3, 8), -1.0, np.float32)
     for tensor, counts in (("l", (24, 0)), ("x", (0, 1))):
-        first = calibrate(model(), [Sample("a", {"x": x})], ID).non_finite.first
+        first = calibrate(model(), [Sample("a", {"x": x})], ID).non_finite
         assert first is not None
         assert (first.sample, first.tensor, (first.nan, first.inf), first.elements) == (
             "a",
