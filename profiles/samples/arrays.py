@@ -209,7 +209,7 @@ def is_array_name(name: str) -> bool:
     return name.lower().endswith(ARRAYS)
 
 
-def _sample_files(source: str) -> list[DataFile]:
+def sample_files(source: str) -> list[DataFile]:
     """Return the files of a folder that are samples, in natural order."""
     whole, folder = data_file(source), shown_location(source)
     if whole.suffix in ARRAYS and is_file(source):
@@ -283,7 +283,7 @@ class ArrayRecipe:
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the samples of a folder of arrays, or of one file; a finding states the meaning of rows."""
     recipe = recipe_of(preprocessing, ArrayRecipe)
-    specs, files = tuple(inputs), _sample_files(source)
+    specs, files = tuple(inputs), sample_files(source)
     shown = shown_location(source)
     headers = _headers_if_whole(files[0], specs)
     content = _content_of(headers, specs)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..base.errors import DataError, nearest_path
+from ..base.errors import DataError
 from ..base.extras import OptionalModule
 from . import arrays, picture_files, random_samples
 from .preprocessing import Preprocessing
-from .storage import entries_of, exists, holds, is_folder, shown_location
+from .storage import holds, shown_location
 from .values import InputSpec, Samples
 
 
@@ -130,17 +130,7 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
         return taking[0]
     reader = recognising[0]
     if recognising == [READERS[-1]]:
-        suffixes = next(one.suffixes for one in READERS if preprocessing.reader == one.takes[0])
-        files = f" of {', '.join(suffixes)} files" if suffixes else ""
-        advice = f"give a folder{files}, or one such file, for --preprocess {preprocessing.name}"
-        if not exists(source):
-            problem, advice = "no such folder or file", f"check the path.{nearest_path(source)}"
-        elif not is_folder(source):
-            problem = "is a file of no kind that is read"
-        else:
-            names = [name for name in entries_of(source) if name[:1] != "."]
-            problem = f"holds '{min(names)}' but no samples" if names else "is empty"
-        raise DataError(f"{shown_location(source)}: {problem}; {advice}")
+        arrays.sample_files(source)  # it holds none, which the error says
     fitting = " or ".join(f"reader: {name}" for name in reader.takes)
     raise DataError(
         f"{source}: holds {reader.name}, and --preprocess {preprocessing.name} is for "

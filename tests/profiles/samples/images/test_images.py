@@ -146,8 +146,8 @@ def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None
         ("none", "none: no such folder or file"),
         ("lines.csv", "lines.csv: no such folder or file"),
         ("empty", "empty: is empty"),
-        ("other", "other: holds 'x.dat' but no samples; give a folder of .jpg, .jpeg"),
-        ("other/x.dat", "x.dat: is a file of no kind that is read"),
+        ("other", "other: holds 'x.dat' but no samples; expected pictures"),
+        ("other/x.dat", "x.dat: is a file; give samples: pictures"),
     ):
         assert sentence in refusal(tmp_path / name, "imagenet")
 
