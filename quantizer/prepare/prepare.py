@@ -62,13 +62,13 @@ from .fusion import (
 from .inlining import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
 from .opset import raise_opset
 from .shapes import clean_shapes, infer_shapes
-from .unfusing import refuse_optimised, unfuse
+from .unfusing import refuse_blocked_layouts, unfuse
 
 Step = Callable[[ir.Model], object]
 Repeated = Callable[[ir.Model], int]
 
 FIRST_STEPS: Sequence[Step] = (
-    refuse_optimised,
+    refuse_blocked_layouts,
     TopologicalSortPass(),
     unlist_initializers,
     raise_ir_version,

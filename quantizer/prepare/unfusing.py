@@ -2,9 +2,10 @@
 
 Packages ship encoders as onnxruntime's transformer optimizer writes them: the three projections of an
 attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, and could not
-be quantized. This module restores the original operators. `Attention` becomes `MultiHeadAttention`, which
-computes the same bit for bit. onnxruntime fuses the others again when it loads a model. A model that
-onnxruntime itself optimised and saved is rejected.
+be quantized. The same holds for activations in products of a model that onnxruntime optimised and saved. This
+module restores the original operators. `Attention` becomes `MultiHeadAttention`, which computes the same bit
+for bit. onnxruntime fuses the others again when it loads a model. A model with tensors in the layout of one
+machine's kernels is rejected.
 
 Sources of the definitions: onnxruntime's docs/ContribOperators.md, and its kernels for missing details.
 """
@@ -28,20 +29,18 @@ from .replacement import Replacement, Results
 GELU_IN_ONNX = 20
 """The first opset with a Gelu."""
 
-OPTIMISED = ("FusedConv", "FusedGemm", "NhwcFusedConv")
-"""Operators that onnxruntime makes of convolutions and products when it loads a model."""
-
 BLOCKED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of operators on tensors in the layout of one machine's kernels."""
 
 
-def refuse_optimised(model: ir.Model) -> None:
-    """Raise ModelError if onnxruntime fused products with what follows, or chose the layout of a tensor."""
+def refuse_blocked_layouts(model: ir.Model) -> None:
+    """Raise ModelError if onnxruntime optimised the layout of a tensor for the kernels of one machine."""
     for graph in model.graphs():
         for node in graph:
-            if node.domain in BLOCKED_DOMAINS or (node.domain == MICROSOFT and node.op_type in OPTIMISED):
+            if node.domain in BLOCKED_DOMAINS or (node.domain, node.op_type) == (MICROSOFT, "NhwcFusedConv"):
                 raise ModelError(
-                    f"operator {node.domain}.{node.op_type}: optimised by onnxruntime; give the exported file"
+                    f"operator {node.domain}.{node.op_type}: optimised by onnxruntime for this machine; give "
+                    "the exported file, or save the optimised one at level ORT_ENABLE_EXTENDED"
                 )
 
 
@@ -219,6 +218,60 @@ def _with_bias(new: Replacement) -> ir.Value | None:
     return new.one("Add", new.input(0), new.input(1))
 
 
+# Products with what follows them ----------------------------------------------------------------------------
+
+ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Functions of one variable that onnxruntime computes in its products, with their attributes."""
+
+
+def _activated(new: Replacement, result: ir.Value, parameters: Sequence[float | None]) -> Results:
+    """The function that a product computes of its result; `parameters` are its attributes, in order."""
+    activation = new.node.attributes.get_string("activation", "")
+    if not activation:
+        return (result,)
+    if activation == "Clip" and len(parameters) == 2 and None not in parameters:
+        return (new.one("Clip", result, *(new.number(float(bound or 0.0)) for bound in parameters)),)
+    if activation not in ACTIVATIONS:
+        return ()
+    pairs = zip(ACTIVATIONS[activation], parameters, strict=False)
+    return (new.one(activation, result, **{name: number for name, number in pairs if number is not None}),)
+
+
+def _can_be_activated(node: ir.Node) -> bool:
+    return node.attributes.get_string("activation", "") in ("", "Clip", *ACTIVATIONS)
+
+
+def _fused_conv(new: Replacement) -> Results:
+    """activation(Conv(x, w, b) + z)."""
+    own = ("activation", "activation_params")
+    attributes = [attribute for name, attribute in new.node.attributes.items() if name not in own]
+    if not _can_be_activated(new.node):
+        return ()
+    result = new.one("Conv", *map(new.input, (0, 1)), *filter(None, [new.input(2)]), attributes=attributes)
+    if has_input(new.node, 3):
+        result = new.one("Add", result, new.input(3))
+    return _activated(new, result, new.node.attributes.get_floats("activation_params", ()))
+
+
+def _fused_gemm(new: Replacement) -> Results:
+    """activation(Gemm(a, b, c))."""
+    attributes = new.node.attributes
+    own = [attribute for name, attribute in attributes.items() if not name.startswith("activation")]
+    activation = attributes.get_string("activation", "")
+    if not _can_be_activated(new.node) or activation == "Clip":
+        return ()
+    result = new.one("Gemm", *map(new.input, (0, 1)), *filter(None, [new.input(2)]), attributes=own)
+    names = (f"activation_{name}" for name in ACTIVATIONS.get(activation, ()))
+    return _activated(
+        new, result, [attributes.get_float(name) if name in attributes else None for name in names]
+    )
+
+
 def _fused_matmul(new: Replacement) -> Results:
     """alpha MatMul(a, b), of transposed matrices."""
     factors, attributes = [], new.node.attributes
@@ -248,6 +301,8 @@ TAKEN_APART: Mapping[str, Writing] = {
     "BiasGelu": (_gelu, (0,)),
     "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
     "FastGelu": (_fast_gelu, (0,)),
+    "FusedConv": (_fused_conv, (0,)),
+    "FusedGemm": (_fused_gemm, (0,)),
     "FusedMatMul": (_fused_matmul, (0,)),
     "Gelu": (_gelu, (0,)),
     "QuickGelu": (_quick_gelu, (0,)),

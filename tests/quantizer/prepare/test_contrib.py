@@ -58,6 +58,8 @@ def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
         ("MultiHeadAttention<num_heads = 2>(p)", (None, 6, 8)),
         ("GroupQueryAttention<num_heads = 2, kv_num_heads = 1>(x, , , , , s, t)", (None, 6, 4)),
         ("MatMulNBits<K = 8, N = 5, bits = 4, block_size = 32>(x, w, v)", (None, 6, 5)),
+        ("FusedGemm<transB = 1>(f, w, v)", (None, 4)),
+        ('FusedConv<activation = "Relu", kernel_shape = [3], pads = [1, 1]>(x, k)', (None, 5, 8)),
         ("EmbedLayerNormalization(i, , e, e, , r, r)", (None, 6, 8)),
         ("Trilu(x)", (None, 6, 8)),
     ],
@@ -70,7 +72,7 @@ def test_shapes_of_outputs_of_onnxruntimes_operators_are_known(
         " => (y)"
         f"{{ h = com.microsoft.{call}  y = Relu(h) }}"
     )
-    constants = {"w": (4, 8), "q": (8, 24), "b": (24,), "v": (4,), "e": (9, 8), "r": (8,)}
+    constants = {"w": (4, 8), "q": (8, 24), "b": (24,), "v": (4,), "k": (5, 6, 3), "e": (9, 8), "r": (8,)}
     graph = prepare(ir.from_proto(onnx.load(saved(tmp_path, text, **constants)))).model.graph
     (h,) = (value for node in graph for value in node.outputs if value.name == "h")
     assert h.dtype == ir.DataType.FLOAT
