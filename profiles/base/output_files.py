@@ -2,22 +2,32 @@
 
 An output is written into a separate folder beside its destination, with an unpredictable name and private
 permissions, and renamed at the end. Several outputs of one command appear together (`replacing_together`).
-All other temporary folders are in TMPDIR (`temporary_folder`).
+All other temporary folders are in TMPDIR (`temporary_folder`). A process locks its folders. If it is killed,
+the system releases its locks, so the next run in the same place finds these folders and removes them.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import platform
+import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .errors import ConfigError, QprofError, WritingError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where leftovers stay
+    fcntl = None  # type: ignore[assignment]
 
 # Where the name of an output leads: to a file that is replaced.
 
@@ -125,8 +135,9 @@ class FileBatch:
             shutil.rmtree(before, ignore_errors=True)
         with writing(path):
             self._folders.enter_context(made_folder(target.parent))
-            own = tempfile.TemporaryDirectory(prefix=".qprof-", dir=target.parent, ignore_cleanup_errors=True)
-            folder = Path(self._folders.enter_context(own))
+            remove_leftovers(target.parent)
+            name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:8]  # it may be very long
+            folder = self._folders.enter_context(_locked_folder(f".qprof-{name}-", target.parent))
         suffix = target.suffix
         name = "file" + (suffix if len(suffix) <= MAX_SUFFIX_CHARACTERS and suffix.isascii() else "")
         self._staged.append(_Staged(path, target, folder, folder / name))
@@ -229,11 +240,72 @@ def made_folder(path: Path) -> Iterator[None]:
         raise
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the folders of killed runs of this user; locks of another system may not be known here."""
+    leftover = re.compile(rf"\.qprof-[0-9a-f]{{8}}-\w+(-{_system()})?|qprof-\w+-{_system()}")
+    with suppress(OSError):
+        for left in sorted(folder.glob("*qprof-*")):
+            if leftover.fullmatch(left.name):
+                with suppress(OSError):  # a running process holds its lock, or another user owns it
+                    descriptor = _lock(left)
+                    shutil.rmtree(left, ignore_errors=True)
+                    os.close(descriptor)
+
+
+@cache
+def _tidy(folder: Path) -> None:
+    """Remove the leftovers in a folder once in the life of this process."""
+    remove_leftovers(folder)
+
+
+@contextmanager
+def _locked_folder(prefix: str, parent: Path) -> Iterator[Path]:
+    """Yield a new folder with a lock that a running process holds; both are gone afterwards."""
+    _tidy(Path(tempfile.gettempdir()))
+    with ExitStack() as undo:
+        while True:
+            folder = Path(tempfile.mkdtemp(f"-{_system()}", prefix, parent))
+            try:
+                undo.callback(os.close, _lock(folder))
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another run took it for a leftover
+            except OSError:  # without locks, no run removes it
+                pass
+            if folder.exists():
+                break
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder of this user; return the descriptor, which releases it. OSError if it cannot be."""
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@cache
+def _system() -> str:
+    """Return a short name of the running system, within which locks are known."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        name = os.fsencode(platform.node())
+    return hashlib.sha256(name).hexdigest()[:8]
+
+
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
-        folder = Path(place)
+    with _locked_folder("qprof-", Path(tempfile.gettempdir())) as folder:
         try:
             yield folder
         except QprofError as error:

@@ -1,12 +1,15 @@
 """Whole files: complete or as before."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError, ProfileError
 from qprof_onnx.profiles.base.output_files import (
     read_text,
+    remove_leftovers,
     replacing_together,
     write_atomically,
 )
@@ -168,3 +171,50 @@ def test_a_file_that_is_added_again_takes_the_place_of_the_one_before(tmp_path: 
         assert not first.exists()
     content = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert content == {"m.onnx": b"2", "plan.yaml": b"1"}
+
+
+KILLED = """import os, sys
+from qprof_onnx.profiles.base.output_files import replacing_together
+with replacing_together() as batch:
+    batch.add(sys.argv[1]).write_text("copy")
+    os._exit(9)"""
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_that_is_in_use(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
+    (left,) = tmp_path.iterdir()
+    (tmp_path / f"{left.name[:-8]}00000000").mkdir()  # of another system
+    (tmp_path / ".qprof-cache").mkdir()
+    with replacing_together() as batch:
+        written = batch.add(tmp_path / "a")
+        written.touch()
+        write_atomically(tmp_path / "b", "text")
+        remove_leftovers(tmp_path)
+        assert written.exists()
+    names = {path.name for path in tmp_path.iterdir()}
+    stays = {left.name} if os.name == "nt" else set()  # which has no such locks
+    assert names == {"a", "b", f"{left.name[:-8]}00000000", ".qprof-cache"} | stays
+
+
+KILLED_AT_WORK = """import os
+from qprof_onnx.profiles.base.output_files import temporary_folder
+with temporary_folder() as folder:
+    (folder / "model.onnx").write_text("copy")
+    os._exit(9)"""
+
+
+def test_the_next_run_removes_the_temporary_folders_of_killed_ones_and_no_other(tmp_path: Path) -> None:
+    variables, is_windows = {**os.environ, "TMPDIR": str(tmp_path)}, os.name == "nt"
+    (tmp_path / "qprof-notes").mkdir()
+    for end in ("os._exit(9)", "print(os.listdir(folder.parent))"):
+        code = KILLED_AT_WORK.replace("os._exit(9)", end)
+        run = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, check=False)
+    assert run.stdout.decode().count("qprof-") == 2 + is_windows  # the notes, and its own
+    assert len(list(tmp_path.iterdir())) == 1 + is_windows  # which has no such locks
+
+
+def test_a_folder_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
+    monkeypatch.setattr(os, "geteuid", lambda: -1, raising=False)
+    remove_leftovers(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
