@@ -34,7 +34,7 @@ from ...targets.config import QuantConfig
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .limits import DriftLimits
-from .measures import Drift, TensorDrift, check_comparable, compare
+from .measures import TensorDrift, check_comparable, tensor_drift
 
 MEASURES = {
     "max_clipping": "added_clipping",
@@ -54,9 +54,10 @@ class DriftReport(Presented):
         old_samples, new_samples: number of samples of each.
         calibrator: calibrator of OLD's ranges.
         limits: the gates.
-        drift: the measures of the tensors in OLD's order, and other differences.
+        tensors: the measures of those that are in both profiles, in OLD's order.
+        vanished: names of those that only OLD has.
         failures: each tensor that exceeds a limit, the worst first within a limit.
-        left_out: measures of the tensors that are not in `drift`, in OLD's order: with a model, those that no
+        left_out: measures of those that are not in `tensors`, in OLD's order: with a model, those that no
             plan can need. No limit applies to them.
         model: name of the model file; None without a model.
         findings: notes and warnings, the gravest first: exceeded limits; other weights, tensors of one of
@@ -69,7 +70,8 @@ class DriftReport(Presented):
     new_samples: int
     calibrator: str
     limits: DriftLimits
-    drift: Drift
+    tensors: tuple[TensorDrift, ...]
+    vanished: tuple[str, ...]
     failures: tuple[GateFailure, ...]
     left_out: tuple[TensorDrift, ...] = ()
     model: str | None = None
@@ -88,7 +90,7 @@ class DriftReport(Presented):
     def headline(self) -> str:
         """Return both profiles, and how many limits were broken."""
         failed = f", {len(self.failures)} failures" if self.failures else ""
-        return f"{self.new_profile} against {self.old_profile}, {len(self.drift.tensors)} tensors{failed}"
+        return f"{self.new_profile} against {self.old_profile}, {len(self.tensors)} tensors{failed}"
 
     def presentation(self) -> Presentation:
         """Return a table of the tensors, those that drifted most first."""
@@ -135,7 +137,7 @@ class DriftReport(Presented):
             distance = math.inf if t.js_distance is None else t.js_distance
             return t.tensor not in failing, -distance, -t.range_growth
 
-        return tuple(sorted(self.drift.tensors, key=key)[:count])
+        return tuple(sorted(self.tensors, key=key)[:count])
 
 
 @checks_arguments
@@ -196,13 +198,15 @@ def compare_profiles(
         check_data_not_random(after.data, names[1], "a gate")
     of_pair = check_comparable(before, after, names)
     covers = {name: covered(old_params(tensor, config)) for name, tensor in before.items()}
-    every = drift = compare(before, after, covers)
+    every = [tensor_drift(n, before[n], after[n], covers[n]) for n in before if n in after]
+    needed: Collection[str] = before
     if model_path is not None:
         prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], same_weights=False)
-        drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
-    failures = failures_of(limits, drift)
-    compared = {tensor.tensor for tensor in drift.tensors}
+        needed = needed_tensors(prepared.graph, hidden_tensors(prepared.model))
+    tensors = tuple(tensor for tensor in every if tensor.tensor in needed)
+    vanished = tuple(name for name in before if name not in after and name in needed)
+    failures = failures_of(limits, tensors, vanished)
     return DriftReport(
         old_profile=names[0],
         new_profile=names[1],
@@ -210,11 +214,12 @@ def compare_profiles(
         new_samples=after.data.samples,
         calibrator=config.calibrator,
         limits=limits,
-        drift=drift,
+        tensors=tensors,
+        vanished=vanished,
         failures=failures,
-        left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
+        left_out=tuple(tensor for tensor in every if tensor.tensor not in needed),
         model=None if model_path is None else os.path.basename(model_path),
-        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(drift)]),
+        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(tensors)]),
     )
 
 
@@ -232,9 +237,9 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
         yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors})
 
 
-def _of_tensors(drift: Drift) -> Iterator[Finding]:
+def _of_tensors(tensors: Sequence[TensorDrift]) -> Iterator[Finding]:
     """Yield that NEW has NaN or Inf."""
-    if non_finite := [tensor for tensor in drift.tensors if tensor.non_finite]:
+    if non_finite := [tensor for tensor in tensors if tensor.non_finite]:
         most = max(non_finite, key=lambda tensor: tensor.non_finite)
         sentence = (
             f"NaN or Inf in {len(non_finite)} tensors of NEW; worst '{most.tensor}': "
@@ -242,16 +247,6 @@ def _of_tensors(drift: Drift) -> Iterator[Finding]:
         )
         figures = {"tensors": len(non_finite), "share": most.non_finite}
         yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
-
-
-def _drift_of(drift: Drift, names: Collection[str]) -> Drift:
-    """Return the drift of some tensors only."""
-    return replace(
-        drift,
-        tensors=tuple(tensor for tensor in drift.tensors if tensor.tensor in names),
-        appeared=tuple(name for name in drift.appeared if name in names),
-        vanished=tuple(name for name in drift.vanished if name in names),
-    )
 
 
 def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
@@ -272,7 +267,9 @@ def check_limits(limits: DriftLimits) -> None:
             raise ConfigError(f"{field.name} {value}: must be a number of at least {least:g}; choose another")
 
 
-def failures_of(limits: DriftLimits, drift: Drift) -> tuple[GateFailure, ...]:
+def failures_of(
+    limits: DriftLimits, tensors: Sequence[TensorDrift], vanished: Sequence[str]
+) -> tuple[GateFailure, ...]:
     """Return a failure for each tensor that is not shown to meet a limit, the worst first."""
     failures: list[GateFailure] = []
     for demand, measure in MEASURES.items():
@@ -280,16 +277,16 @@ def failures_of(limits: DriftLimits, drift: Drift) -> tuple[GateFailure, ...]:
         if limit is None:
             continue
         broken: list[GateFailure] = []
-        for tensor in drift.tensors:
+        for tensor in tensors:
             # NaN and Inf are counted where nothing else of a tensor is left; no other measure is.
             empty = tensor.is_empty and not (measure == "non_finite" and tensor.non_finite)
             doubt = "NEW has no finite elements of it" if empty else ""
             broken += limit_failures(
                 demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor
             )
-        for name in drift.vanished:
+        for name in vanished:
             broken += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
-        if not drift.tensors:
+        if not tensors:
             broken += limit_failures(demand, limit, None, doubt="no tensor could be compared")
         failures += sorted(broken, key=lambda failure: -failure.missing)
     return tuple(failures)

@@ -19,7 +19,6 @@ distance reacts to every change of shape, but not to how far elements moved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,21 +67,6 @@ class TensorDrift:
         return None if self.clipping_rate is None else max(self.clipping_rate - self.baseline_clipping, 0.0)
 
 
-@dataclass(frozen=True)
-class Drift:
-    """How one profile differs from another.
-
-    Attributes:
-        tensors: those that are in both profiles, in OLD's order.
-        appeared: names that only NEW has, in its order.
-        vanished: names that only OLD has, in its order.
-    """
-
-    tensors: tuple[TensorDrift, ...]
-    appeared: tuple[str, ...] = ()
-    vanished: tuple[str, ...] = ()
-
-
 def check_comparable(
     old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW")
 ) -> tuple[Finding, ...]:
@@ -110,13 +94,6 @@ def check_comparable(
             "tensors have the same names"
         )
     return tuple(findings)
-
-
-def compare(old: Profile, new: Profile, covers: Mapping[str, Cover]) -> Drift:
-    """Return the differences of a pair that passed `check_comparable`; OLD's parameters have `covers`."""
-    tensors = tuple(tensor_drift(name, old[name], new[name], covers[name]) for name in old if name in new)
-    appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
-    return Drift(tensors, appeared, vanished)
 
 
 def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:

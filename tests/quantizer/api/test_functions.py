@@ -90,7 +90,7 @@ def test_profiles_and_plans_may_be_files_or_objects(
     assert qprof.quantize(path, given).plan == result.plan
     assert qprof.quantize(path, plan=plan).plan == result.plan
     assert repr(qprof.explain(plan, "logits", path, given)).startswith("<TensorExplanation: logits")
-    assert qprof.diff(given, given).drift.tensors
+    assert qprof.diff(given, given).tensors
     assert qprof.load_plan(tmp_path / "plan.yaml") == result.plan
 
 

@@ -63,8 +63,7 @@ def command(
     if report is not None:
         save_report(REPORTER.load().drift_report(result), report)
     if as_json:
-        worst_tensors = replace(result.drift, tensors=tuple(result.worst(worst)))
-        echo(document("drift", 1, replace(result, drift=worst_tensors), passed=result.passed))
+        echo(document("drift", 1, replace(result, tensors=result.worst(worst)), passed=result.passed))
     else:
         echo(result_text(result, rows=worst or 10))
     if not result.passed:

@@ -82,7 +82,7 @@ def test_with_the_model_tensors_that_no_plan_needs_are_left_out(nights: Path) ->
     document = json.loads(qprof("diff", *pair, *model, "--json").stdout)
     left_out = {tensor["tensor"] for tensor in document["left_out"]}
     assert "block.add.out" in left_out  # only a Relu reads it
-    assert not left_out & {tensor["tensor"] for tensor in document["drift"]["tensors"]}
+    assert not left_out & {tensor["tensor"] for tensor in document["tensors"]}
 
 
 def with_a_size(profile: Profile, size: float) -> Profile:
@@ -124,7 +124,7 @@ def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:
     )
     document = json.loads(result.stdout)
     assert (result.exit_code, document["passed"], document["limits"]["max_js_distance"]) == (1, False, 0.3)
-    tensors = document["drift"]["tensors"]
+    tensors = document["tensors"]
     assert (len(tensors), tensors[0]["tensor"]) == (17, "image")
     assert document["failures"][0]["measured"] == tensors[0]["js_distance"] > 0.3
     assert set(tensors[0]) >= {"range_growth", "clipping_rate", "js_distance", "old_maximum"}

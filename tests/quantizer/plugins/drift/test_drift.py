@@ -85,8 +85,8 @@ def test_the_data_that_minmax_saw_is_covered(schema: str, values: list[float]) -
 def test_the_calibrator_decides_what_is_clipped(tmp_path: Path) -> None:
     # A percentile of 99 of 0 .. 999 cuts 1 % from the upper tail: at 990. Steps are of 990 / 255 = 3.9.
     old, new = profile(1, x=np.arange(1000.0)), profile(2, x=np.arange(1000.0) + 100)
-    by_range = differing(tmp_path, old, new).drift.tensors[0]
-    by_percentile = differing(tmp_path, old, new, calibrator="percentile:99").drift.tensors[0]
+    by_range = differing(tmp_path, old, new).tensors[0]
+    by_percentile = differing(tmp_path, old, new, calibrator="percentile:99").tensors[0]
     # Of 1000 elements those from 1003 to 1099, and from 994 to 1099; of OLD's own those from 994 to 999.
     # Tolerance: the one element of the bin that the cover ends in.
     assert by_range.clipping_rate == pytest.approx(0.097, abs=0.001)
@@ -100,7 +100,7 @@ def test_the_calibrator_decides_what_is_clipped(tmp_path: Path) -> None:
 def test_a_gate_on_clipping_is_about_the_rate_above_the_baseline(tmp_path: Path) -> None:
     old, new = profile(1, x=np.arange(1000.0)), profile(2, x=np.arange(1000.0))
     report = differing(tmp_path, old, new, DriftLimits(max_clipping=0.0), calibrator="percentile:95")
-    assert report.drift.tensors[0].baseline_clipping > 0.03
+    assert report.tensors[0].baseline_clipping > 0.03
     assert report.passed
 
 
@@ -160,7 +160,7 @@ def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None
     assert [t.tensor for t in report.worst(2)] == ["gone", "bent"]
     gated = differing(tmp_path, old, new, DriftLimits(max_range_growth=2.0))
     assert [t.tensor for t in gated.worst()] == ["gone", "wide", "bent", "same"]
-    assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
+    assert [t.tensor for t in gated.tensors] == ["same", "bent", "wide", "gone"]
 
 
 @pytest.mark.parametrize(
