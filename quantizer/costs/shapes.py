@@ -93,7 +93,7 @@ def padded_shapes(
     padded = dict(shapes)
     for group, size in channels.items():
         axes = [(name, CHANNELS) for name in group.tensors]
-        axes += [(graph.node(c.node).input(c.index), c.axis) for c in group.constants]
+        axes += [(graph.node(node).input(index), axis) for node, index, axis in group.constants]
         for name, axis in axes:
             shape = padded.get(name, ())
             padded[name] = tuple(size if place == axis else dim for place, dim in enumerate(shape))
