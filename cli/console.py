@@ -254,7 +254,7 @@ def document(name: str, version: int, result: object, **more: Any) -> str:
     """
     fields = to_jsonable(result)
     if not isinstance(fields, dict):
-        raise TypeError(f"{type(result).__name__} is no record")
+        raise TypeError(f"{type(result).__name__} is not a record")
     return json.dumps(
         {"format": format_of(name, version), **fields, **to_jsonable(more)}, indent=2, allow_nan=False
     )

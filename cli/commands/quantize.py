@@ -119,7 +119,7 @@ def command(
     limits = take_limits(options)
     asked = given_options(options)
     if plan and (recipe or check_speed):
-        raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
+        raise click.UsageError("--plan has its own settings: edit the file, or give no others.")
     if is_mixed:  # the size is that of the plan, and no gate
         limits.pop("max_size", None)
     is_judged = plan is None and data is not None

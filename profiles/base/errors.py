@@ -202,6 +202,6 @@ def check_finite(settings: object) -> None:
         if kind not in (float, float | None) or value is None:
             continue
         if not isinstance(value, Real):
-            raise ConfigError(f"{name}: {value!r} is no number; give one, or leave it out")
+            raise ConfigError(f"{name}: {value!r} is not a number; give one, or leave it out")
         if not math.isfinite(value):
             raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")

@@ -69,7 +69,7 @@ def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise MalformedError(f"has more than {MAX_SETTINGS_BYTES >> 20} MB")
         document = parse_json(content.decode("utf-8-sig"), non_finite=True)
         if not isinstance(document, dict):
-            raise MalformedError("holds no JSON object")
+            raise MalformedError("contains no JSON object")
     except UnicodeDecodeError:
         reason = "is not UTF-8 text"
     except OSError as problem:
@@ -88,7 +88,7 @@ class _RefusedError(ValueError):
 
 
 def _no_number(word: str) -> NoReturn:
-    raise _RefusedError(f"{word} is no number of JSON")
+    raise _RefusedError(f"{word} is not a number in JSON")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

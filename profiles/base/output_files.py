@@ -57,7 +57,7 @@ def destination(path: str | os.PathLike[str]) -> Path:
     if stat.S_ISDIR(mode):
         raise ConfigError(f"{path}: is a folder; name a file to write")
     if not stat.S_ISREG(mode):
-        raise ConfigError(f"{path}: is no regular file; name a file to write")
+        raise ConfigError(f"{path}: is not a regular file; name a file to write")
     return Path(os.path.realpath(name))
 
 

@@ -116,7 +116,7 @@ def parse(document: str) -> object:
     """Return the one document in a text; MalformedError, with the line, if the text is not one document."""
     documents = parse_all(document)
     if len(documents) != 1:
-        raise MalformedError(f"holds {len(documents)} YAML documents instead of one")
+        raise MalformedError(f"contains {len(documents)} YAML documents instead of one")
     return documents[0]
 
 

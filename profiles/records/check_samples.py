@@ -162,8 +162,8 @@ def check_samples_place(profile: str | os.PathLike[str]) -> None:
     file = samples_file(profile)
     if os.path.isfile(file) and os.path.getsize(file) and not is_samples_file(file):
         raise ConfigError(
-            f"{file}: holds no check samples and would be replaced by those of {Path(profile).name}; choose "
-            "another name for the profile, or move the file"
+            f"{file}: contains no check samples and would be replaced by those of {Path(profile).name}; "
+            "choose another name for the profile, or move the file"
         )
 
 
@@ -190,7 +190,7 @@ def _stored(array: Array) -> Array:
 def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
     """Return the check samples in the file beside a profile; a DataError if they are missing or damaged."""
     if not os.path.isfile(path):  # a pipe would be waited for, a device has no end
-        why = "is no file" if os.path.exists(path) else "cannot be read: no such file"
+        why = "is not a file" if os.path.exists(path) else "cannot be read: no such file"
         raise DataError(f"{path}: {why}; {ADVICE}")
     if (size := os.path.getsize(path)) > MAX_FILE_BYTES:
         raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have; {ADVICE}")

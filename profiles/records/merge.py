@@ -38,7 +38,7 @@ def merge_profiles(
             )
         if profile.data in sources and profile.data.samples:
             other = sources[profile.data]
-            notice(where, f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
+            notice(where, f"{where}: seems to contain the same {_samples(profile.data)} as {other}")
         sources.setdefault(profile.data, where)
         first = first or where
         total = profile if total is None else total.merged(profile, first, where)
@@ -48,7 +48,9 @@ def merge_profiles(
     if not warnings and files > 1:
         for data, where in sources.items():
             if data.samples and data.merged(data) == total.data:
-                notice(where, f"{where}: seems to hold the same {_samples(data)} as all the others together")
+                notice(
+                    where, f"{where}: seems to contain the same {_samples(data)} as all the others together"
+                )
     return total, tuple(warnings)
 
 

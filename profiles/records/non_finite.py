@@ -19,7 +19,7 @@ def non_finite_finding(profile: Profile) -> Finding | None:
     first = profile.non_finite
     if first is not None:
         clauses = [
-            f"first in sample {first.sample}: tensor '{first.tensor}' ({first.producer}) holds "
+            f"first in sample {first.sample}: tensor '{first.tensor}' ({first.producer}) contains "
             f"{counted(first.nan, first.inf)} among {first.elements} elements"
         ]
     worst, share = _worst_tensor(profile)

@@ -279,7 +279,7 @@ def _faults(profile: Profile) -> Iterator[str]:
             yield f"input '{name}': sizes has a smallest size above the largest"
     kept = list(profile.check_samples)
     if kept != sorted(set(kept)) or len(kept) > profile.keep_samples:
-        yield f"check_samples must hold at most {profile.keep_samples} digests, each once and in order"
+        yield f"check_samples must list at most {profile.keep_samples} digests, each once and in order"
 
 
 def _faults_of(tensor: TensorProfile) -> Iterator[str]:

@@ -103,7 +103,7 @@ def _headers_of(source: DataFile, names: Sequence[str]) -> Headers:
 def _npz_headers(source: DataFile, archive: zipfile.ZipFile) -> Headers:
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
-        raise DataError(f"{source}: holds an array twice; write the file again")
+        raise DataError(f"{source}: contains an array twice; write the file again")
     headers = {}
     for name, info in members.items():
         where = f"{source}: array '{name}'"
@@ -119,7 +119,7 @@ def _check_one_input(source: DataFile, names: Sequence[str]) -> None:
     if len(names) != 1:
         inputs = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
-            f"{source}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
+            f"{source}: an .npy file contains one array, but the model has {len(names)} inputs ({inputs}); "
             "save each sample with numpy.savez, arrays named after the inputs"
         )
 
@@ -143,13 +143,13 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
         shape, _, dtype = readers[version](file)
     except ValueError as error:
         if "malformed node" in str(error):
-            raise ValueError("its header is no type, order and shape") from error
+            raise ValueError("its header is not a type, an order and a shape") from error
         raise
     if any(type(dim) is not int or dim < 0 for dim in shape):
         raise ValueError(f"shape {shape}")
     if dtype.hasobject:
         raise DataError(
-            f"{where}: holds pickled Python objects, which are never loaded; save arrays of plain numbers"
+            f"{where}: contains pickled Python objects, which are never loaded; save arrays of plain numbers"
         )
     header = ArrayHeader(dtype, shape)
     if header.nbytes > size - file.tell():
@@ -223,7 +223,7 @@ def sample_files(source: str) -> list[DataFile]:
     files = [joined(source, name) for name in names if _is_sample(source, name)]
     files = [file for file in files if not is_folder(file.location)]
     if not files:
-        held = f"holds '{names[0]}' but no samples" if names else "is empty"
+        held = f"contains '{names[0]}' but no samples" if names else "is empty"
         raise DataError(f"{folder}: {held}; expected {LAYOUTS}")
     return files
 

@@ -35,7 +35,7 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     value, shape = constant, spec.shape
     if isinstance(constant, dict):
         if not constant.keys() <= {"value", "shape"} or "value" not in constant:
-            raise ConfigError(f"{where}: holds {', '.join(constant)}; give the keys value and shape")
+            raise ConfigError(f"{where}: contains {', '.join(constant)}; give the keys value and shape")
         value, shape = constant["value"], constant.get("shape", spec.shape or ())
         shape = tuple(shape) if isinstance(shape, list | tuple) else (-1,)
         if any(isinstance(size, int) and size < 0 for size in shape):
@@ -62,7 +62,7 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
 
 def _exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a value as an array of a type, if no number changes except by rounding to a float type."""
-    problem = "the type does not hold these values"
+    problem = "the type cannot represent these values"
     try:
         array = np.asarray(value, dtype)
         if dtype.kind not in "biu" or np.array_equal(array, np.asarray(value)):

@@ -110,7 +110,9 @@ def _image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
     try:
         factor = recipe.factor
     except (ValueError, ZeroDivisionError):
-        raise ConfigError(f"{where}: scale '{recipe.scale}': is no number; give one, as in 1/255") from None
+        raise ConfigError(
+            f"{where}: scale '{recipe.scale}': is not a number; give one, as in 1/255"
+        ) from None
     if not factor:
         raise ConfigError(f"{where}: scale 0: makes every picture the same; give 1/255, or 1 for none")
     if any(not value for value in recipe.std):
@@ -337,7 +339,7 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
         dtype = np.dtype(recipe.dtype) if recipe.dtype else spec.dtype
     except TypeError:
         raise ConfigError(
-            f"{where}: dtype '{recipe.dtype}': is no type of numpy's; give float32 or uint8"
+            f"{where}: dtype '{recipe.dtype}': is not a type of numpy; give float32 or uint8"
         ) from None
     if dtype.kind in "iu" and dtype != np.uint8:
         every_pixel = np.repeat(np.arange(256, dtype=np.uint8)[:, None], CHANNELS[color], axis=1)
@@ -571,7 +573,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """Return the pictures of a folder, and of the folders in it, as samples; or one picture."""
     if not preprocessing.reader:
         raise DataError(
-            f"{source}: holds pictures, and a model takes them resized and normalised as it was trained; say "
+            f"{source}: contains pictures, which must be resized and normalised as in training; say "
             f"how with --preprocess {', '.join(BUILT_IN)}, or FILE (a recipe, or the model's own "
             f"preprocessor_config.json): --data {source} --preprocess imagenet"
         )

@@ -58,7 +58,7 @@ def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
     pictures = tuple(file for file in files if file.suffix in SUFFIXES)
     if not pictures:
         raise DataError(
-            f"{shown_location(source)}: holds no pictures; give a folder with {', '.join(SUFFIXES)} files"
+            f"{shown_location(source)}: contains no pictures; give a folder with {', '.join(SUFFIXES)} files"
         )
     return pictures, sum(file.name != CLASS_NAMES for file in files) - len(pictures)
 
@@ -136,7 +136,7 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
     for path in paths:
         if path[0] not in number_of:
             raise DataError(
-                f"{joined(root, path[0])}: is no class of {listed}; add its line."
+                f"{joined(root, path[0])}: is not a class of {listed}; add its line."
                 f"{nearest(path[0], number_of)}"
             )
     labels = np.array([number_of[path[0]] for path in paths], np.int64)

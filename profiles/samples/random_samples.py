@@ -58,7 +58,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     recipe, where = recipe_of(preprocessing, RandomRecipe), preprocessing.name or "--preprocess"
     total = int(source.partition(":")[2])
     if not total:
-        raise DataError(f"{source}: is no sample; give at least random:1")
+        raise DataError(f"{source}: means no samples; give at least random:1")
     constants = constant_arrays(where, recipe.constants, inputs)
     free = {str(dim) for spec in inputs for dim in spec.shape or () if isinstance(dim, str)}
     for name in recipe.sizes:

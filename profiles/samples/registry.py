@@ -133,7 +133,7 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
         arrays.sample_files(source)  # it holds none, which the error says
     fitting = " or ".join(f"reader: {name}" for name in reader.takes)
     raise DataError(
-        f"{source}: holds {reader.name}, and --preprocess {preprocessing.name} is for "
+        f"{source}: contains {reader.name}, but --preprocess {preprocessing.name} is for "
         f"{preprocessing.reader}; give a recipe with {fitting}, or other data"
     )
 

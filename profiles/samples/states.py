@@ -227,7 +227,7 @@ def _matching_pairs(
         if name not in by_name:
             listed = ", ".join(f"'{other}'" for other in by_name)
             raise ConfigError(
-                f"{where}: input '{spec.name}' would take '{name}', which is no output of the model; its "
+                f"{where}: input '{spec.name}' would take '{name}', which is not an output of the model; its "
                 f"outputs are {listed}.{nearest(name, list(by_name))}"
             )
         yield spec, by_name[name]
@@ -328,7 +328,7 @@ def with_states(
             for number, sample in enumerate(samples.iterate(slice(0, stop))):
                 if sample.step is None:
                     raise DataError(
-                        f"{sample.name}: is no step of a sequence, and a state goes from step to step; give "
+                        f"{sample.name}: is not a step of a sequence, but the model has a state; give "
                         "a text, a recording cut into windows (window: in the recipe), or arrays whose rows "
                         "are the steps"
                     )

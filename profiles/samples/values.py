@@ -254,12 +254,12 @@ def _check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpe
             misspelt = next((name for name in extra if nearest(name, [spec.name])), None)
             advice = f" Rename '{misspelt}' to '{spec.name}'?" if misspelt is not None else ""
             raise DataError(
-                f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
+                f"{where}: input '{spec.name}' is missing, expected {spec}; the sample contains {held}: "
                 f"name its arrays after the model's inputs, {expected}.{advice}"
             )
     if extra:
         raise DataError(
-            f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
+            f"{where}: contains '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
             "remove the array"
         )
 
@@ -280,7 +280,7 @@ def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
                 f"{where}: has {type_text(dtype)} elements, expected strings; give an array of str"
             )
     elif dtype.kind == "O":
-        raise DataError(f"{where}: holds Python objects, expected {spec}; give an array of numbers")
+        raise DataError(f"{where}: contains Python objects, expected {spec}; give an array of numbers")
     elif dtype != spec.dtype and not _is_raw(dtype, spec.dtype):
         raise DataError(
             f"{where}: has type {type_text(dtype)}, expected {type_text(spec.dtype)}; "

@@ -183,7 +183,7 @@ def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
     """Return rows as multiples of a power of two, and that."""
     largest = float(np.abs(rows).max(initial=0.0))
     if not math.isfinite(largest):
-        raise DataError(f"{where}: holds NaN or Inf; leave the sample out, or repair it")
+        raise DataError(f"{where}: contains NaN or Inf; leave the sample out, or repair it")
     unit = math.ldexp(1.0, math.frexp(largest)[1] - BITS)
     return np.rint(rows / unit), unit
 

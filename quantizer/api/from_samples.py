@@ -320,7 +320,8 @@ def own_profile(
         except ProfileError as error:  # made anew, where it is one that is damaged or of another version
             if "qprof-profile" not in first_lines(file):
                 raise ConfigError(
-                    f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
+                    f"{file}: is not a profile, but the profile is stored there; move it, or choose another "
+                    "output"
                 ) from error
     elif file is not None:
         for other in _profiles_of_data(file.parent, samples.profiled_id):

@@ -86,7 +86,7 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
     if isinstance(config, Recipe):
         if settings:
             raise ConfigError(
-                f"{min(settings)}: a recipe holds its settings; give a target, or leave them out"
+                f"{min(settings)}: a recipe contains its settings; give a target, or leave them out"
             )
         return config
     overrides, source = dict(settings), settings.get("target")

@@ -89,7 +89,7 @@ def quantize(
     read = FilesRead((model,), sources, (samples, timed))
     recipe = recipe_of(config, settings)
     if plan is not None and recipe is not None:
-        raise ConfigError("plan: holds its own settings; give no others, and no target")
+        raise ConfigError("plan: has its own settings; give no others, and no target")
     check_outputs([output, how.save_plan], read)
     with (
         notes_once(),

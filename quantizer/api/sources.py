@@ -74,7 +74,7 @@ def with_metric_of_labels(judge: J) -> J:
     name = metric_of_truth(os.fspath(truth))
     if name is None:
         return judge
-    sentence = f"{truth}: holds boxes, which metric {name} scores"
+    sentence = f"{truth}: contains boxes, which metric {name} scores"
     note(Finding(Code.METRIC_ASSUMED, sentence, str(truth), remedy="override with --metric map50 or f1"))
     return replace(judge, metric=name)
 

@@ -104,7 +104,7 @@ def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
         return ()
     sentence = (
         f"{quantized.name} was made from another graph than that of {floats.name} (nodes renamed, exported "
-        f"anew{_other_tool(provenance)}); the figures hold for these two files"
+        f"anew{_other_tool(provenance)}); the figures apply to these two files"
     )
     return (Finding(Code.OTHER_GRAPH, sentence, quantized.name),)
 

@@ -241,7 +241,7 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
     if scores.is_at_chance:
         doubt = _unfit_truth(scores)
     elif not math.isfinite(scores.drop):
-        doubt = "one of the scores is no number"
+        doubt = "one of the scores is not a number"
     elif not scores.unit and unit == "points" and limit >= scores.float_score:
         doubt = (
             f"the float model has {scores.float_score:.6g} in the unit of the function, and no model can "

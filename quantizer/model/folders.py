@@ -29,7 +29,7 @@ def model_in(path: str | os.PathLike[str]) -> Path:
     onnx_files = sorted(file.name for file in folder.glob("*.onnx"))
     if command := _join_command(folder, onnx_files):
         raise ModelError(
-            f"{folder}: holds an encoder and its decoder, one model in several files; join them with "
+            f"{folder}: contains an encoder and its decoder, one model in several files; join them with "
             f"{command}, or name one of the files"
         )
     named = _named_by_settings(folder)
@@ -40,8 +40,8 @@ def model_in(path: str | os.PathLike[str]) -> Path:
         return folder / onnx_files[0]
     held = f"several ({', '.join(onnx_files)})" if onnx_files else "none"
     raise ModelError(
-        f"{folder}: of a folder the model is model.onnx or its only .onnx file, and it holds {held}; "
-        "name the file"
+        f"{folder}: the model of a folder is model.onnx or its only .onnx file, and this folder contains "
+        f"{held}; name the file"
     )
 
 

@@ -111,7 +111,9 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise ModelError(f"{where}: has the dimensions {list(tensor.dims)}, one below 0; export it again")
     if ir.DataType(tensor.data_type) == ir.DataType.STRING:
         if is_outside(tensor) or tensor.HasField("raw_data"):
-            raise ModelError(f"{where}: holds text as raw bytes, which ONNX does not allow; export it again")
+            raise ModelError(
+                f"{where}: contains text as raw bytes, which ONNX does not allow; export it again"
+            )
     elif bytes_needed(tensor) > MOST_BYTES:
         raise ModelError(
             f"{where}: has the dimensions {list(tensor.dims)}, too many elements; export it again"

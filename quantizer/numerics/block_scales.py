@@ -89,7 +89,7 @@ def searched_block_params(
         array = array.reshape(shape)
         signal, noise, finite = _search(array, block, schema, qtype, shrinks, scale=scale, point=point)
     if not finite:
-        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
+        raise ModelError(f"weight of shape {list(weight.shape)}: contains NaN or infinity; repair the model")
     return QuantParams(scale.reshape(-1), point.reshape(-1), qtype, axis, block), decibels(signal, noise)
 
 

@@ -131,7 +131,7 @@ def channel_params(
         )
     if not np.isfinite(weight).all():
         raise ModelError(
-            f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model, "
+            f"weight of shape {list(weight.shape)}: contains NaN or infinity; repair the model, "
             "or keep the node float"
         )
     others = tuple(i for i in range(weight.ndim) if i != axis)
@@ -255,7 +255,7 @@ def _covered_ranges(
             symmetric[:], qtype = True, signed_type_of(qtype)
     elif schema.symmetric and not qtype.signed:
         raise PlanError(
-            f"symmetric schema: has zero point 0, so {qtype.name} cannot hold negative numbers; "
+            f"symmetric schema: has zero point 0, so {qtype.name} cannot represent negative numbers; "
             f"use {signed_type_of(qtype).name}, or a schema that is not symmetric"
         )
     first, last = _quantized_range(qtype)

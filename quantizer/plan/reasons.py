@@ -94,7 +94,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "whole range, and the Clip after it narrows them",
     ReasonCode.ONLY_CONSTANTS: "it reads no activation, only constants",
     ReasonCode.CONSTANT_TYPE: "constant '{tensor}' is {type}, not float32",
-    ReasonCode.CONSTANT_VALUES: "constant '{tensor}' is empty or holds non-finite values",
+    ReasonCode.CONSTANT_VALUES: "constant '{tensor}' is empty or contains non-finite values",
     ReasonCode.NOT_FLOAT32: "tensor '{tensor}' is {type}; only float32 is quantized",
     ReasonCode.NO_PROFILE: "tensor '{tensor}' has no profile",
     ReasonCode.NOT_OBSERVED: "tensor '{tensor}' was not observed during calibration",

@@ -568,7 +568,7 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
         findings.append(Finding(code, sentence, worst.output))
     if not best.holds:
         worst = _worst(best.shifts)
-        sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
+        sentence = f"{worst.text}, on {samples}: no plan that was tried meets the limit at a reasonable cost"
         if best.is_poor:
             others = [
                 one for one in ran if one is not best and not one.holds and one.change.words != AS_FLOAT

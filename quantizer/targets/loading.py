@@ -246,7 +246,7 @@ def _target(file: ConfigFile) -> Target:
             date.fromisoformat(verified.date)
         except ValueError:
             raise MalformedError(
-                f"verified: date '{verified.date}' is no day", "write it as 2026-11-22"
+                f"verified: date '{verified.date}' is not a date", "write it as 2026-11-22"
             ) from None
     return Target(file.target, file.description, file.sources, verified, **facts)
 
@@ -506,7 +506,7 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     for line in lines:
         key, equals, text = line.partition("=")
         if not equals or not text.strip():
-            raise ConfigError(f"--set {line}: is no key and value; write it as --set calibrator=kl")
+            raise ConfigError(f"--set {line}: is not a key and a value; write it as --set calibrator=kl")
         with _malformed_in(f"--set {key}"):
             value = parse(text)
         level, _, rest = key.partition(".")

@@ -166,7 +166,7 @@ def test_a_pipe_is_refused(folder: Path) -> None:
     os.mkfifo("pipe")
     done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "pipe")
     assert (done.exit_code, Path("pipe").is_fifo()) == (2, True)
-    assert "pipe: is no regular file; name a file to write" in done.stderr
+    assert "pipe: is not a regular file; name a file to write" in done.stderr
 
 
 def test_the_mode_of_a_model_that_is_replaced_is_kept(folder: Path) -> None:

@@ -73,7 +73,7 @@ def test_an_option_overrules_a_line(tmp_path: Path) -> None:
             "unknown key 'runtime.operatrs'; did you mean 'runtime.operators'?",
         ),
         (["--set", "runtime.operators.Gemm=[int3]"], "'int3' is not one of"),
-        (["--set", "calibrator"], "error: --set calibrator: is no key and value; write it as"),
+        (["--set", "calibrator"], "error: --set calibrator: is not a key and a value; write it as"),
         (["--set", "keep_float=[a"], "error: --set keep_float: "),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_damaged_profile_is_made_anew_and_another_file_is_left_alone(tmp_path:
     kept.write_text("my notes")
     result = quantize("-o", tmp_path / "q.onnx", data=FEW)
     assert result.exit_code == 2
-    assert "is no profile, and the profile is kept there; move it" in result.stderr
+    assert "is not a profile, but the profile is stored there; move it" in result.stderr
     assert kept.read_text() == "my notes"
 
 

@@ -35,7 +35,7 @@ JUDGING = [
     ("--metric", "score.py:nope", "score.py:nope: 'score.py' has no function 'nope'"),
     ("--metric", "score.py:broken", "--metric score.py:broken: raised ValueError: oops"),
     pytest.param(
-        *("--metric", "map50", "are no boxes of a known form"),
+        *("--metric", "map50", "are not boxes of a known form"),
         marks=pytest.mark.skipif(find_spec("pycocotools") is None, reason="of the extra metrics"),
     ),
     ("--metric", "perplexity", "which input has the tokens is not known"),

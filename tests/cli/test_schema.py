@@ -126,7 +126,7 @@ def test_infinities_are_words_in_a_document() -> None:
 
 
 def test_what_is_no_record_is_no_document() -> None:
-    with pytest.raises(TypeError, match="list is no record"):
+    with pytest.raises(TypeError, match="list is not a record"):
         document("x", 1, [1])
 
 

@@ -276,7 +276,7 @@ def named_metric(text: str) -> NamedMetric | None:
         if name not in options or not equals:
             names = ", ".join(options) or "none"
             raise ConfigError(
-                f"metric '{text}': '{part}' is no option of it; its options are {names}, as in "
+                f"metric '{text}': '{part}' is not an option of it; its options are {names}, as in "
                 f"{kind.name}:{next(iter(options), 'option')}=value.{nearest(name, options)}"
             )
         options[name] = _option_value(text, name, value, kind.options[name])

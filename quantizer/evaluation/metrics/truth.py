@@ -125,8 +125,8 @@ def _classes_in_column(where: str, values: Sequence[object]) -> tuple[npt.NDArra
     names = sorted(set(texts))
     if len(names) > max(2, len(texts) // 2):
         raise DataError(
-            f"{where}: holds {len(names)} different values in {len(texts)} rows, such as '{names[0][:40]}': "
-            "no classes; name another column"
+            f"{where}: contains {len(names)} different values in {len(texts)} rows, such as "
+            f"'{names[0][:40]}': no classes; name another column"
         )
     sentence = (
         f"{where}: {len(names)} classes, numbered in alphabetical order: "
@@ -149,7 +149,7 @@ def _labels_from_npy(file: Path) -> Labels:
         raise
     except Exception as error:  # NumPy parses headers as Python, which may raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{file}: is no .npy array of numbers ({reason:.100}); {_WRITE}") from error
+        raise DataError(f"{file}: is not an .npy array of numbers ({reason:.100}); {_WRITE}") from error
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise DataError(
             f"{file}: labels must be a one-dimensional array of integers, this is {values.dtype} of shape "
@@ -168,7 +168,7 @@ def read_npy(file: Path) -> npt.NDArray[Any]:
             raise ValueError("it is a zip archive (.npz) and not one array")
     array = np.load(file, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not array.ndim:
-        raise ValueError("it holds no array of numbers")
+        raise ValueError("it contains no array of numbers")
     return array
 
 

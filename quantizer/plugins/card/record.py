@@ -178,12 +178,12 @@ def load_card(path: str | os.PathLike[str]) -> Card:
         kind = document.get("format") if isinstance(document, dict) else None
         if kind != FORMAT:
             raise ConfigError(
-                f"{path}: is no card: its format is {kind!r} and not '{FORMAT}'; give a file of "
+                f"{path}: is not a card: its format is {kind!r} and not '{FORMAT}'; give a file of "
                 "'qprof evaluate --card'"
             )
         card = msgspec.convert(document, Card, strict=False)  # "inf" is a number
     except (MalformedError, msgspec.ValidationError, OverflowError) as problem:
-        raise ConfigError(f"{path}: is no card ({problem}); make it anew") from problem
+        raise ConfigError(f"{path}: is not a card ({problem}); make it again") from problem
     if not card.float_model or not card.quantized_model or not card.evaluation.subject:
         raise ConfigError(f"{path}: says nothing of models and samples; make it anew")
     return card

@@ -43,7 +43,7 @@ def recording_of(
     """Return the signal of a file, one channel with a full scale of -1..1, and its samples a second."""
     values, rate = _plain_wav(content) or _by_soundfile(where, content)
     if not len(values):
-        raise DataError(f"{where}: holds no samples; leave the file out")
+        raise DataError(f"{where}: contains no samples; leave the file out")
     one = values.mean(axis=1) if channels == "mean" else values[:, 0]
     return one.astype(np.float32), rate
 
@@ -73,7 +73,7 @@ def _plain_wav(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
 def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], int]:
     if importlib.util.find_spec("soundfile") is None:
         raise ConfigError(
-            f"{where}: is no WAV file of plain integer samples, or is broken; for other formats install "
+            f"{where}: is not a WAV file of plain integer samples, or is broken; for other formats install "
             f"soundfile with: {install_command('audio')}"
         )
     soundfile = library("soundfile", where, "audio")
@@ -264,7 +264,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """Return the windows of a recording, or of those of a folder and its folders, each as a sample."""
     if not preprocessing.reader:
         raise DataError(
-            f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
+            f"{shown_location(source)}: contains recordings, but the sample rate of the model is unknown; "
             "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' (samples "
             "a second, as the model was trained)"
         )
@@ -272,7 +272,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     files = data_files(source, AUDIO_SUFFIXES, deep=True)
     if not files:
         raise DataError(
-            f"{shown_location(source)}: holds no recordings; give {', '.join(AUDIO_SUFFIXES)} files"
+            f"{shown_location(source)}: contains no recordings; give {', '.join(AUDIO_SUFFIXES)} files"
         )
 
     def windows() -> Iterator[Sample]:

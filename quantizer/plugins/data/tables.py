@@ -103,8 +103,8 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
     # Whole numbers that count up may be names of columns; other numbers are a row.
     if numbers and [number - numbers[0] for number in numbers] != list(range(len(numbers))):
         raise DataError(
-            f"{file}: line 1: names the columns, and holds the numbers {', '.join(names[:4])}; write names "
-            "above them, or give them as header: [NAME, ...] in a recipe with reader: table"
+            f"{file}: line 1: must name the columns, but contains the numbers {', '.join(names[:4])}; write "
+            "names above them, or give them as header: [NAME, ...] in a recipe with reader: table"
         )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -147,7 +147,9 @@ def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{where}: is not JSON ({error}); write one object a line") from None
             if not isinstance(row, dict):
-                raise DataError(f'{where}: is no JSON object; write one object a line, as {{"text": "..."}}')
+                raise DataError(
+                    f'{where}: is not a JSON object; write one object a line, as {{"text": "..."}}'
+                )
             yield Row(where, f"{file.name}:{number}", row)
 
     is_remote = any(is_url(file.location) for file in files)
@@ -390,7 +392,7 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
         for name in numbers:
             if name not in every:
                 raise ConfigError(
-                    f"{where}: '{name}' is no column of an input; name one of {_listed(every)}."
+                    f"{where}: '{name}' is not a column of an input; name one of {_listed(every)}."
                     f"{nearest(name, every)}"
                 )
         return numbers
@@ -434,20 +436,20 @@ def _column_array(row: Row, column: str, spec: InputSpec) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise DataError(f"{where}: holds lists of different lengths; make them equal") from None
+        raise DataError(f"{where}: contains lists of different lengths; make them equal") from None
     if spec.dtype.kind == "O" and array.dtype.kind in "OU":
         return array.astype(object)
     if array.dtype == spec.dtype:
         return array
     if array.dtype.kind not in "biuf" or spec.dtype.kind == "O":
         held = "text" if array.dtype.kind in "OSU" else type_text(array.dtype)
-        raise DataError(f"{where}: holds {held}, expected {type_text(spec.dtype)}; convert it")
+        raise DataError(f"{where}: contains {held}, expected {type_text(spec.dtype)}; convert it")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise DataError(f"{where}: a value is missing (NaN); fill it, or remove the row")
     with np.errstate(all="ignore"):
         cast = array.astype(spec.dtype)
     if spec.dtype.kind in "biu" and not np.array_equal(cast, array):
-        raise DataError(f"{where}: holds values that are no {type_text(spec.dtype)}; convert them")
+        raise DataError(f"{where}: contains values that are not {type_text(spec.dtype)}; convert them")
     return cast
 
 
@@ -505,7 +507,7 @@ def _row_encoder(
     """Return an encoder that makes samples of rows, by the recipe and the first row."""
     first = next(rows.iterate(slice(0, 1)), None)
     if first is None:
-        raise DataError(f"{rows.source}: holds no rows; there is nothing to make samples of")
+        raise DataError(f"{rows.source}: contains no rows, so there are no samples")
     names = rows.columns or tuple(first.values)
     if preprocessing.reader == "text":
         text = reader_called("text").load(rows.source).text_encoder(preprocessing, inputs)
@@ -553,10 +555,8 @@ def _text_field(row: Row, name: str) -> str:
     if isinstance(value, str):
         return value
     held = ", ".join(f"'{key}'" for key in row.values) or "nothing"
-    problem = f"field '{name}' is no text" if name in row.values else f"has no field '{name}', only {held}"
-    raise DataError(
-        f"{row.where}: {problem}; name the field that holds the text in a recipe, as field: sentence"
-    )
+    problem = f"field '{name}' is not a text" if name in row.values else f"has no field '{name}', only {held}"
+    raise DataError(f"{row.where}: {problem}; name the field with the text in a recipe, as field: sentence")
 
 
 def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first: Row) -> str:
@@ -565,8 +565,8 @@ def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first
     candidates = [column] if column in names else held
     if len(candidates) != 1 or (column and column not in names):
         raise ConfigError(
-            f"{rows.source}: which column holds the {kind}? Name it in the recipe, as column: {kind}; there "
-            f"are {', '.join(names)}"
+            f"{rows.source}: which column contains the {kind}? Name it in the recipe, as column: {kind}; "
+            f"there are {', '.join(names)}"
         )
     return candidates[0]
 
@@ -577,7 +577,7 @@ def _file_content(row: Row, column: str) -> bytes:
     if isinstance(value, Mapping):
         value = value.get("bytes")
     if not isinstance(value, bytes):
-        what = f"names the file {value}" if isinstance(value, str) else "holds no file"
+        what = f"names the file {value}" if isinstance(value, str) else "contains no file"
         raise DataError(
             f"{row.where}: column '{column}' {what}; save the data set with the bytes of its files in it"
         )
@@ -628,7 +628,9 @@ def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
         problem = (
-            f"holds {' and '.join(kinds)} files" if kinds else f"holds no {', '.join(TABLE_SUFFIXES)} files"
+            f"contains {' and '.join(kinds)} files"
+            if kinds
+            else f"contains no {', '.join(TABLE_SUFFIXES)} files"
         )
         raise DataError(f"{shown}: {problem}; give files of one kind")
     if kinds[0] in DELIMITERS:

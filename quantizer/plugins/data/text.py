@@ -310,7 +310,7 @@ def _tokenizer_in(path: Path) -> Any:
     except Exception as error:  # the library raises nothing narrower
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"{path}: is no tokenizer of Hugging Face's ({line}); give the tokenizer.json of the model"
+            f"{path}: is not a tokenizer of Hugging Face ({line}); give the tokenizer.json of the model"
         ) from error
 
 
@@ -383,14 +383,14 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are skipped."""
     if not preprocessing.reader and all(spec.dtype.kind != "O" for spec in inputs):
         raise DataError(
-            f"{shown_location(source)}: holds lines of text, and the model takes token ids; give its "
+            f"{shown_location(source)}: contains lines of text, but the model needs token ids; give its "
             "tokenizer: --preprocess tokenizer.json"
         )
     encoder = text_encoder(preprocessing, inputs)
     files = data_files(source, TEXT_SUFFIXES)
     if not files:
         raise DataError(
-            f"{shown_location(source)}: holds no lines of text; give {', '.join(TEXT_SUFFIXES)} files"
+            f"{shown_location(source)}: contains no lines of text; give {', '.join(TEXT_SUFFIXES)} files"
         )
     steps = bool(preprocessing.state)
     total = None if is_url(source) or steps else sum(1 for file in files for _ in file.lines())

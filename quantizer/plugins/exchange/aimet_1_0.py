@@ -68,7 +68,7 @@ def _entry(mapping: Mapping[str, object], where: str) -> Entry:
         return left_out(FLOAT)
     kind = read_value(mapping.get("enc_type"), str, f"{where}: enc_type")
     if kind not in ("PER_TENSOR", "PER_CHANNEL"):
-        return left_out(f"'{kind}' is no enc_type that is read; encodings 2.0 have blocks with their axis")
+        return left_out(f"'{kind}' is not a known enc_type; encodings 2.0 have blocks with their axis")
     if any(read_value(mapping.get("zero_point_shift", []), list[float], where)):
         return left_out("its zero points are fractions")
     scales = read_value(mapping.get("scale"), list[float], f"{where}: scale")

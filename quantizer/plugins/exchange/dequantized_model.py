@@ -540,7 +540,7 @@ def _constant_at(node: ir.Node, position: int) -> Array | None:
     value = node.inputs[position] if position < len(node.inputs) else None
     constant = _moved_constant(value)
     if value is not None and constant is None:
-        raise _UnreadError(f"its input {position} is no constant")
+        raise _UnreadError(f"its input {position} is not a constant")
     return constant
 
 

@@ -67,7 +67,7 @@ def entry_of(
     if block_size is not None and (axis is None or block_size < 1):
         return left_out("its blocks have no axis, or a size below 1")
     if not all(qtype.low <= point <= qtype.high for point in zero_points):
-        return left_out(f"a zero point is no value of {qtype.name}")
+        return left_out(f"a zero point is not a value of {qtype.name}")
     return Entry(QuantParams(narrow, zero_points, qtype, axis, block_size))
 
 
@@ -139,7 +139,7 @@ def document(data: bytes) -> dict[str, object]:
     try:
         parsed = parse_json(data.decode("utf-8"))
     except UnicodeDecodeError:
-        raise MalformedError("is no UTF-8 text") from None
+        raise MalformedError("is not UTF-8 text") from None
     top: dict[str, object] = read_value(parsed, dict[str, object], "the document")
     return top
 
@@ -159,7 +159,7 @@ def bits_at(value: object, where: str) -> int:
     """Return a width in bits, perhaps one without a qprof type; raise MalformedError if it is no width."""
     bits = whole_at(value, where)
     if not 1 <= bits <= _MAX_BITS:
-        raise MalformedError(f"{where} is {bits}, which is no width of an integer")
+        raise MalformedError(f"{where} is {bits}, which is not the width of an integer")
     return bits
 
 

@@ -76,8 +76,8 @@ def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str
     entry = format_named(name)
     if entry.holds == "parameters" and isinstance(source, Profile):
         raise ConfigError(
-            f"format '{name}': holds parameters, which a profile has not; give a plan, which 'qprof quantize "
-            "--save-plan' writes"
+            f"format '{name}': contains parameters, which a profile does not have; give a plan, which 'qprof "
+            "quantize --save-plan' writes"
         )
     if entry.holds == "ranges" and isinstance(source, QuantPlan):
         source = represented_ranges(source, model)

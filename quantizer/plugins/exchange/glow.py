@@ -150,7 +150,7 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
     quoted = re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
     documents = parse_all(quoted)
     if len(documents) != 3:
-        raise MalformedError(f"holds {len(documents)} YAML documents; a Glow profile has three", ADVICE)
+        raise MalformedError(f"contains {len(documents)} YAML documents; a Glow profile has three", ADVICE)
     version = keys_at(documents[0], "document 1", ("GlowToolsVersion",))["GlowToolsVersion"]
     if isinstance(version, dict | list):
         raise MalformedError("document 1: GlowToolsVersion must be text", ADVICE)
@@ -223,7 +223,9 @@ def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> s
 def _quoted(text: str) -> str:
     """Return a scalar in the quotes that Glow's YAML writer (LLVM 14) gives it."""
     if not all(" " <= char <= "~" for char in text):
-        raise ProfileError(f"name '{text}': holds a character that Glow's names cannot; use printable ASCII")
+        raise ProfileError(
+            f"name '{text}': contains a character that Glow does not allow; use printable ASCII"
+        )
     numeric = INT.fullmatch(text) or FLOAT.fullmatch(text)
     plain = re.fullmatch(r"[A-Za-z0-9_^.][A-Za-z0-9_^., -]*", text) and not text.endswith(" ")
     return (

@@ -133,7 +133,7 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
             return ConfigError(problem.message(where, "give the file as the other tool wrote it"))
         if has_mappings(top):
             return ConfigError(
-                f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
+                f"{where}: contains AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
                 "the simulation again with encoding_version='1.0.0' or '2.0.0'"
             )
     names = ", ".join(entry.name for entry in formats_of("parameters") if entry.is_read)

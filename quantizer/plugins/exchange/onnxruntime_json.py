@@ -57,7 +57,7 @@ def read(data: bytes, where: str) -> ForeignRanges:
         value = value.get("value") if isinstance(value, dict) else value
         method, tensors = str(value or "").rpartition(".")[2], top.get("data")
     if not isinstance(tensors, dict):
-        raise MalformedError("'data' is no mapping from tensor to its range", ADVICE)
+        raise MalformedError("'data' is not a mapping from tensor to range", ADVICE)
     several: list[str] = []
     ranges, histograms = {}, {}
     for name, value in tensors.items():

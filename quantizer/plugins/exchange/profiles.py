@@ -93,8 +93,8 @@ def foreign_profile(data: bytes, where: str) -> Profile | None:
     entry = recognised(data)
     if entry is None and Path(where).suffix.lower() in (".cache", ".flatbuffers"):
         raise ProfileError(
-            f"{where}: is no calibration cache of TensorRT, and a table of onnxruntime has one end of each "
-            "range only; give calibration.json, which onnxruntime writes beside it"
+            f"{where}: is not a calibration cache of TensorRT, and a table of onnxruntime has only one end "
+            "of each range; give calibration.json, which onnxruntime writes beside it"
         )
     return None if entry is None else ranges_profile(entry, data, where)
 
@@ -103,7 +103,7 @@ def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ran
     """Return another tool's ranges as a profile, by the file's names; `chosen_ranges` without histograms."""
     if entry.holds != "ranges":
         raise ProfileError(
-            f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
+            f"{where}: is a file of {entry.title}, which contains parameters; make a plan of it with "
             "'qprof import'"
         )
     content = read_as(entry, data, where, ProfileError)

@@ -150,8 +150,8 @@ def _nodes_between(inputs: Mapping[str, ir.Value], outputs: list[ir.Value], part
         node = value.producer()
         if node is None:
             raise ModelError(
-                f"part {part.name}: the prepared model computes it from '{value.name}', which is no input of "
-                "this part; quantize the part by itself"
+                f"part {part.name}: the prepared model computes it from '{value.name}', which is not an "
+                "input of this part; quantize the part separately"
             )
         if node not in nodes:
             nodes.add(node)

@@ -73,7 +73,7 @@ def write(profile: Profile, model: ir.Model) -> str:
     lines, empty = [FIRST_LINE], []
     for name, tensor in profile.items():
         if "\n" in name or "\r" in name:
-            raise ProfileError(f"tensor '{name}': its name holds an end of line; rename the tensor")
+            raise ProfileError(f"tensor '{name}': its name contains an end of line; rename the tensor")
         digits = struct.pack(">f", max(abs(tensor.minimum), abs(tensor.maximum)) / MAX_LEVEL).hex()
         if digits == "00000000":
             empty.append(name)

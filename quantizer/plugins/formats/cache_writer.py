@@ -81,7 +81,7 @@ def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
     held = {name for cache in caches for name in (cache.past, cache.present)}
     for name, params in plan.borders.items():
         if params.axis is not None and name not in held:
-            raise PlanError(f"border '{name}': it holds no cache of the model; make a new plan for it")
+            raise PlanError(f"border '{name}': it is not a cache of the model; make a new plan for it")
     names = FreeNames(value_names(model))
     products = {  # of each reader of a cache, or of what is appended to, the product at which it ends
         cache: {

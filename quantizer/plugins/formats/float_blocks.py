@@ -127,7 +127,7 @@ def stored_scales(params: QuantParams) -> tuple[npt.NDArray[Any], np.float32 | N
         if np.array_equal(stored.astype(np.float32) * whole, params.scale):
             return stored, whole
     raise PlanError(
-        f"quantization parameters: scales of {params.qtype.name} are no numbers of {scales.type}"
+        f"quantization parameters: scales of {params.qtype.name} are not numbers of {scales.type}"
         f"{' with one factor' if scales.has_tensor_scale else ''}; take those of the plan that qprof made"
     )
 

@@ -155,8 +155,8 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
     ]
     if count is None and prototypes and not classes:
         raise ModelError(
-            f"output '{output}': {list(shape)} beside {prototypes[0]} may hold coefficients of masks after "
-            f"the scores; say how many classes there are, as in {source.metric.kind.name}:nc=80"
+            f"output '{output}': {list(shape)} beside {prototypes[0]} may contain coefficients of masks "
+            f"after the scores; give the number of classes, as in {source.metric.kind.name}:nc=80"
         )
     return count
 
@@ -201,7 +201,7 @@ def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
             return form, (name,)
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     raise ModelError(
-        f"outputs {listed}: are no boxes of a known form; name one with --scored-output and head=FORM: "
+        f"outputs {listed}: are not boxes of a known form; name one with --scored-output and head=FORM: "
         f"{', '.join(FORMS)}, or score with a function of your own"
     )
 

@@ -76,7 +76,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
         shape = floats[output].shape
         if len(shape) != 4:
             raise ModelError(
-                f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
+                f"output '{output}': has shape {list(shape)} and is not a picture [rows, channels, height,  "
                 "width]; choose another with --scored-output"
             )
         picture, rows = pictures.of_sample(place, shape[0])

@@ -35,8 +35,8 @@ def perplexity(source: MetricSource) -> Metric:
         values = outputs[output]
         if values.ndim < 2 or values.dtype.kind not in "fV":
             raise ModelError(
-                f"output '{output}': {values.dtype} of shape {list(values.shape)} is no scores of tokens; "
-                "choose another with --scored-output"
+                f"output '{output}': {values.dtype} of shape {list(values.shape)} is not an array of token "
+                "scores; choose another with --scored-output"
             )
         scores, truths = _aligned(values, tokens)
         lost = 0.0

@@ -72,7 +72,7 @@ def _ranks(
     if without_document.size:
         raise DataError(
             f"{where}: pair {int(without_document[0])} has one row, a query without a document; give at "
-            "least two rows the same number (a sample that is tuned on holds both)"
+            "least two rows the same number (a tuning sample contains both)"
         )
     blocks = np.array_split(queries, max(1, queries.size // among)) if among else [queries]
     ranks = []

@@ -78,7 +78,7 @@ def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
             return axis, 0.0, (f"miou: the classes of output '{output}' are along axis {axis}",)
     if channels > 1 or values.ndim not in (3, 4):
         raise ModelError(
-            f"output '{output}': shape {list(values.shape)} is no mask [rows, classes, height, width]; "
+            f"output '{output}': shape {list(values.shape)} is not a mask [rows, classes, height, width]; "
             "choose another with --scored-output, or its axis with --class-axis"
         )
     if not is_float(values):

@@ -130,8 +130,8 @@ def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
         return Reader(output, _charset(source, None)[0], int(metric.options["blank"] or 0), end=end), ()
     if values.ndim not in (2, 3):
         raise ModelError(
-            f"output '{output}': shape {list(values.shape)} is no text [rows, time, classes]; choose another "
-            "with --scored-output"
+            f"output '{output}': shape {list(values.shape)} is not a text [rows, time, classes]; choose "
+            "another with --scored-output"
         )
     time_first = metric.options["layout"] == "tbc"
     if metric.options["layout"] is None:

@@ -138,7 +138,7 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         record = msgspec.json.decode(read_text(str(path)), type=_Coco)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DataError(
-            f"{path}: is no COCO file of boxes ({error}); it needs images with id, width and height, and "
+            f"{path}: is not a COCO file of boxes ({error}); it needs images with id, width and height, and "
             "annotations with image_id, category_id and bbox"
         ) from error
     annotations: dict[int | str, list[_Annotation]] = {image.id: [] for image in record.images}
@@ -274,7 +274,9 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
 
     def of_sample(place: Place, rows: int) -> list[Boxes]:
         if rows != 1:
-            raise DataError(f"{folder}: sample {place.name} holds {rows} pictures; give one picture a sample")
+            raise DataError(
+                f"{folder}: sample {place.name} contains {rows} pictures; give one picture per sample"
+            )
         key = key_of(place.name)
         if key not in files:  # a picture without objects has no file
             return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
@@ -327,7 +329,7 @@ def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:
             size: tuple[int, int] = picture.size
             return size
     except OSError as error:
-        raise DataError(f"{pictures[name]}: is no picture that can be read; check the file") from error
+        raise DataError(f"{pictures[name]}: cannot be read as a picture; check the file") from error
 
 
 def _read_yolo(file: Path) -> Boxes:
@@ -339,7 +341,8 @@ def _read_yolo(file: Path) -> Boxes:
             raise ValueError("a number is not finite")
     except ValueError as error:
         raise DataError(
-            f"{file}: is no list of boxes ({error}); write class, centre and size as shares, one box a line"
+            f"{file}: is not a list of boxes ({error}); write class, centre and size as fractions, one box "
+            "per line"
         ) from error
     centre, half = values[:, 1:3], values[:, 3:5] / 2.0
     return boxes_of(np.concatenate([centre - half, centre + half], axis=1), values[:, 0].astype(np.int64))

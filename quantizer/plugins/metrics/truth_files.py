@@ -57,7 +57,7 @@ def files_by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """Return the files of a folder by their names without suffix; DataError for an empty folder."""
     files = {f.stem: f for f in sorted(folder.iterdir()) if f.suffix.lower() in suffixes}
     if not files:
-        raise DataError(f"{folder}: holds no {' or '.join(suffixes)} file; check the folder of the truth")
+        raise DataError(f"{folder}: contains no {' or '.join(suffixes)} file; check the folder of the labels")
     return files
 
 

@@ -123,11 +123,11 @@ def _form_of(node: ir.Node, plan: QuantPlan) -> FoldedWidth:
     """Return the folded form of a node; PlanError if it cannot be folded."""
     name, entry = name_of(node), plan.nodes.get(name_of(node))
     if node.op_type != "Conv" or entry is None or entry.kind is not Kind.QUANTIZED:
-        raise _error(name, "it is no quantized Conv")
+        raise _error(name, "it is not a quantized Conv")
     data, weight = node.inputs[:2]
     shape = None if weight is None else constant_shape(weight)
     if data is None or shape is None:
-        raise _error(name, "its weight is no constant")
+        raise _error(name, "its weight is not a constant")
     read = [] if data.shape is None else [size if isinstance(size, int) else None for size in data.shape]
     form = folded_width(node, shape, read, plan.adjustments.folded_widths[name])
     if isinstance(form, str):

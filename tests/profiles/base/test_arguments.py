@@ -132,5 +132,5 @@ def test_a_keyword_of_another_type_is_refused_by_name(keywords: dict[str, Any], 
 
 def test_a_limit_that_is_no_number_is_refused_where_it_is_asked(tmp_path: Path) -> None:
     limit: Any = "30"
-    with pytest.raises(qprof.ConfigError, match="min_sqnr: '30' is no number"):
+    with pytest.raises(qprof.ConfigError, match="min_sqnr: '30' is not a number"):
         qprof.quantize("model.onnx", [np.zeros(1)], gate=qprof.Gate(min_sqnr=limit))

@@ -53,7 +53,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="pipe: is no regular file; name a file to write"):
+    with pytest.raises(ConfigError, match="pipe: is not a regular file; name a file to write"):
         write_atomically(tmp_path / "pipe", "text")
 
 

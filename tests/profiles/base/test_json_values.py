@@ -9,8 +9,8 @@ from qprof_onnx.profiles.base.json_values import parse_json
     ("text", "message"),
     [
         ('{"a": 1, "b": 2, "a": 3}', "duplicate key 'a'"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
-        ("[-Infinity]", "-Infinity is no number of JSON"),
+        ('{"a": NaN}', "NaN is not a number in JSON"),
+        ("[-Infinity]", "-Infinity is not a number in JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
         ('{\n"a" 1}', "line 2: not JSON"),

@@ -78,8 +78,8 @@ def test_keys_are_always_text() -> None:
         ("? [a]\n: 1", "line 1: a key must be a single word"),
         ("a: " + "9" * 5000, "a number of 5000 digits is too long"),
         ("[" * 100_000, "nested too deeply"),
-        ("a: 1\n---\nb: 1", "holds 2 YAML documents instead of one"),
-        ("", "holds 0 YAML documents"),
+        ("a: 1\n---\nb: 1", "contains 2 YAML documents instead of one"),
+        ("", "contains 0 YAML documents"),
     ],
 )
 @pytest.mark.parametrize("loader", [yaml_text._Loader, yaml.SafeLoader])

@@ -174,11 +174,11 @@ def test_a_file_that_unpacks_to_more_than_is_ever_written_is_damage(
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "p.samples.npz"
     os.mkfifo(file)
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a file"):
         read_samples_file(file)
     file.unlink()
     file.symlink_to("/dev/zero")
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a file"):
         read_samples_file(file)
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_holds_no_check_samples_is_neither_replaced_nor_removed(
     path, own = tmp_path / "p.yaml", tmp_path / "p.samples.npz"
     np.savez(own, x=np.ones(3))
     before = own.read_bytes()
-    with pytest.raises(ConfigError, match=r"p.samples.npz: holds no check samples .*another name"):
+    with pytest.raises(ConfigError, match=r"p.samples.npz: contains no check samples .*another name"):
         save_profile(profile_with(samples(kept)), path)
     assert (own.read_bytes(), path.exists()) == (before, False)
     own.write_bytes(samples_content(samples(3))[:300])  # cut short, but of a profile

@@ -173,7 +173,7 @@ def test_nothing_to_merge_is_an_error() -> None:
 
 def test_the_same_samples_in_two_shards_are_refused() -> None:
     with pytest.raises(
-        ProfileError, match=r"^2\.yaml: seems to hold the same sample as 0\.yaml; leave one out"
+        ProfileError, match=r"^2\.yaml: seems to contain the same sample as 0\.yaml; leave one out"
     ):
         merged(A, B, A)
 
@@ -181,7 +181,7 @@ def test_the_same_samples_in_two_shards_are_refused() -> None:
 def test_the_same_samples_are_counted_twice_on_request_with_a_warning() -> None:
     profile, warnings = merged_with_warnings(A, B, A, allow=True)
     assert profile["x"].count == 9
-    assert [warning.text for warning in warnings] == ["2.yaml: seems to hold the same sample as 0.yaml"]
+    assert [warning.text for warning in warnings] == ["2.yaml: seems to contain the same sample as 0.yaml"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -189,7 +189,7 @@ def test_a_total_beside_its_shards_is_refused(place: int) -> None:
     profiles = [A, B]
     profiles.insert(place, merged(A, B))
     with pytest.raises(
-        ProfileError, match=rf"^{place}\.yaml: seems to hold the same 2 samples as all the others together; "
+        ProfileError, match=rf"^{place}\.yaml: seems to contain the same 2 samples as all the others toge"
     ):
         merged(*profiles)
 

@@ -240,7 +240,7 @@ def test_names_that_do_not_fit_are_refused_with_those_that_are_there(folder: Pat
     assert "recipe.yaml: state: no input is called 'past_kv.*'" in text
     assert "'past_key_values.0.key'" in text
     text = refusal(folder, decoder, "state: {now.*: past_key_values.*}")
-    assert "would take 'now.0.key', which is no output of the model; its outputs are 'logits'" in text
+    assert "would take 'now.0.key', which is not an output of the model; its outputs are 'logits'" in text
     text = refusal(folder, decoder, "state: {logits: past_key_values.0.key}")
     assert "output 'logits' is float32 of shape (batch, new, 8)" in text
     assert "both names have one *" in refusal(folder, decoder, "state: {present.*: past_key_values.0.key}")
@@ -326,7 +326,7 @@ def test_whole_recordings_are_no_steps_and_refused(tmp_path: Path, recurrent: ir
     np.save(tmp_path / "a.npy", np.ones((1, 4), np.float32))
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("reader: array\nrows: whole\nstate: {stateN: state}\n")
-    with pytest.raises(QprofError, match=r"a\.npy: is no step of a sequence"):
+    with pytest.raises(QprofError, match=r"a\.npy: is not a step of a sequence"):
         list(model_samples(PreprocessedData(str(tmp_path), str(recipe)), recurrent))
 
 

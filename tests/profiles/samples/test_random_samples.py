@@ -46,7 +46,7 @@ def test_random_samples_are_the_same_each_time_in_parts_too(caplog: pytest.LogCa
         ("random:1", "reader: random; sizes: {rows: 2}", "no free dimension rows; name one of batch, tokens"),
         ("random:1", "reader: random; sizes: {tokens: 0}", "sizes: {'tokens': 0} is not allowed"),
         ("random:1", "reader: random; low: 2", "low 2 is above high 1"),
-        ("random:1", "reader: text", "random values, and --preprocess"),
+        ("random:1", "reader: text", "random values, but --preprocess"),
     ],
 )
 def test_a_wrong_recipe_is_refused(tmp_path: Path, source: str, recipe: str, says: str) -> None:

@@ -225,7 +225,7 @@ def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
         ("nowhere", ["nowhere: no such folder", "check the path"]),
         ("a.md", ["a.md: is a file", "give samples: pictures"]),
         ("empty", ["is empty", "expected pictures, .txt, .wav"]),
-        ("", ["holds 'a.md' but no samples", "expected pictures, .txt, .wav"]),
+        ("", ["contains 'a.md' but no samples", "expected pictures, .txt, .wav"]),
     ],
 )
 def test_a_place_without_samples_is_refused(tmp_path: Path, name: str, parts: list[str]) -> None:
@@ -247,9 +247,9 @@ STRINGS = InputSpec("x", np.dtype(object), (2,))
 @pytest.mark.parametrize(
     ("arrays", "specs", "parts"),
     [
-        ({"x": ONE}, (X, MASK), ["'mask' is missing", "expected int64 of shape (N, ?)", "holds 'x'"]),
+        ({"x": ONE}, (X, MASK), ["'mask' is missing", "expected int64 of shape (N, ?)", "contains 'x'"]),
         ({"x": ONE, "masks": ONE}, (X, MASK), ["'mask' is missing", "Rename 'masks' to 'mask'?"]),
-        ({"x": ONE, "label": np.int64(3)}, (X,), ["holds 'label'", "its inputs are 'x'", "remove the array"]),
+        ({"x": ONE, "label": np.int64(3)}, (X,), ["contains 'label'", "its inputs are 'x'", "remove the array"]),
         ({"x": ONE.astype(np.float64)}, (X,), ["has type float64, expected float32", "convert it"]),
         ({"x": ONE.astype(">f4")}, (X,), ["type float32 in foreign byte order, expected float32"]),
         ({"x": ONE.view("V4")}, (X,), ["has type void32, expected float32"]),
@@ -276,7 +276,7 @@ def test_an_npy_file_cannot_feed_several_inputs(tmp_path: Path) -> None:
 def test_pickled_arrays_are_never_loaded(tmp_path: Path, name: str) -> None:
     save = np.save if name == "a.npy" else lambda path, array: np.savez(path, x=array)
     save(tmp_path / name, np.array([Bomb()], object))
-    assert_says(refusal(tmp_path), f"{name}: ", "holds pickled Python objects", "never loaded")
+    assert_says(refusal(tmp_path), f"{name}: ", "contains pickled Python objects", "never loaded")
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
@@ -352,13 +352,13 @@ def header_of(shape: str, dtype: str = "<f4") -> str:
         (header_of("(10000000000000, 3)"), "120000000000000 bytes, 0 follow"),
         (header_of("(True, 3)"), "shape (True, 3)"),
         (header_of("(-1, 3)"), "shape (-1, 3)"),
-        (header_of("(1, 3)", "|O"), "holds pickled Python objects"),
+        (header_of("(1, 3)", "|O"), "contains pickled Python objects"),
         (header_of("(1, 3)").ljust(20000), "Header info length"),
         (header_of("(1, 3"), "is broken or not an .np"),
         (header_of(f"({'9' * 400}, 3)"), "is broken or not an .np"),
         ("[" * 5000, "is broken or not an .np"),
-        ("__import__('os').getcwd()", "(its header is no type, order and shape)"),
-        (header_of("(1 << 70,)"), "(its header is no type, order and shape)"),
+        ("__import__('os').getcwd()", "(its header is not a type, an order and a shape)"),
+        (header_of("(1 << 70,)"), "(its header is not a type, an order and a shape)"),
         ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 3)}", "bytes, 0 follow"),
     ],
 )
@@ -468,7 +468,7 @@ def test_an_npy_file_that_goes_on_is_refused(tmp_path: Path) -> None:
         ),
         (
             "def feeds():\n    yield {'x': np.array([[1, None, 2]], object)}",
-            "[0]: input 'x': holds Python objects, expected float32 of shape (N, 3)",
+            "[0]: input 'x': contains Python objects, expected float32 of shape (N, 3)",
         ),
         (
             "def feeds():\n    yield {'x': np.zeros((1, 3), np.float32)}\n    raise OSError('disk on fire')",

@@ -188,7 +188,7 @@ def test_long_rows_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(DataError, match="sample 3: tensor 't': holds NaN or Inf; leave the sample out"):
+    with pytest.raises(DataError, match="sample 3: tensor 't': contains NaN or Inf; leave the sample out"):
         moments_of(np.array([[[1.0, np.nan]]]), "sample 3: tensor 't'")
 
 
@@ -408,7 +408,7 @@ def test_no_samples_and_bad_samples_are_refused() -> None:
     with pytest.raises(DataError, match="there are no samples; give at least one"):
         rounded(net, [])
     bad = [*samples(2), Sample("bad", {"x": np.full((1, 8, 6, 6), np.nan, np.float32)})]
-    with pytest.raises(DataError, match="sample bad: tensor 'x': holds NaN or Inf"):
+    with pytest.raises(DataError, match="sample bad: tensor 'x': contains NaN or Inf"):
         rounded(net, bad)
 
 

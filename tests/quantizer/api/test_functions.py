@@ -192,8 +192,8 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
         ({"calibrator": "msee"}, "calibrator 'msee' is not one of .* did you mean 'mse'?"),
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
-        ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: holds its own settings"),
-        ({"config": load_recipe(), "form": "qdq"}, "form: a recipe holds its settings"),
+        ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: has its own settings"),
+        ({"config": load_recipe(), "form": "qdq"}, "form: a recipe contains its settings"),
     ],
 )
 def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:

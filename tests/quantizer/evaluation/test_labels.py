@@ -23,15 +23,15 @@ def npy(header: str, values: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npy(HEADER + "(" * 90), "is no .npy array"),
-        (npy(HEADER + "(3,)}" + 10_000 * " "), "is no .npy array"),
-        (npy(HEADER + "(10000000000000,)}", bytes(24)), "is no .npy array"),
-        (npy(HEADER + "(-3,)}", bytes(24)), "is no .npy array"),
+        (npy(HEADER + "(" * 90), "is not an .npy array"),
+        (npy(HEADER + "(3,)}" + 10_000 * " "), "is not an .npy array"),
+        (npy(HEADER + "(10000000000000,)}", bytes(24)), "is not an .npy array"),
+        (npy(HEADER + "(-3,)}", bytes(24)), "is not an .npy array"),
         (npy(HEADER + "(1, 1)}", bytes(8)), r"of integers, this is int64 of shape \[1, 1\]"),
         (npy(HEADER.replace("<i8", "<f4") + "(1,)}", bytes(4)), r"this is float32 of shape \[1\]"),
-        (npy(HEADER.replace("<i8", "|O") + "(1,)}", bytes(8)), "is no .npy array"),
+        (npy(HEADER.replace("<i8", "|O") + "(1,)}", bytes(8)), "is not an .npy array"),
         (b"PK\x03\x04 and so on", r"it is a zip archive \(.npz\) and not one array"),
-        (b"", "is no .npy array"),
+        (b"", "is not an .npy array"),
     ],
 )
 def test_an_array_that_holds_no_labels_is_refused_with_what_to_do(tmp_path, content, message) -> None:

@@ -50,7 +50,7 @@ def test_a_metric_may_be_called_as_other_tools_call_it(text: str, name: str, num
     [
         ("map5", r"there is no such metric; use one of .*map50"),
         ("top-0", "counts from 1"),
-        ("map50:nmss=0.7", r"'nmss=0.7' is no option of it.*nms"),
+        ("map50:nmss=0.7", r"'nmss=0.7' is not an option of it.*nms"),
         ("map50:nms=7", "is not a number from 0 to 1"),
         ("cer:blank=x", "is not a whole number"),
         ("f1:ids=maybe", "is not yes or no"),

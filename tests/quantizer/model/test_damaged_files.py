@@ -122,7 +122,7 @@ def typed_data_too_short(proto: onnx.ModelProto) -> None:
         ),
         (in_weight(data_type=99), "tensor 'w': is of type 99, which ONNX does not have"),
         (in_weight(data_type=-1), "tensor 'w': is of type -1, which ONNX does not have"),
-        (in_weight(data_type=TensorProto.STRING), "tensor 'w': holds text as raw bytes"),
+        (in_weight(data_type=TensorProto.STRING), "tensor 'w': contains text as raw bytes"),
         (typed_data_too_short, "its type float and its dimensions [3] take 3 elements, and it has 2"),
         (map_input, "input 'x': is a map"),
         (in_input(elem_type=0), "input 'x': has no type"),

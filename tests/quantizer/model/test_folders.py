@@ -46,9 +46,9 @@ def test_the_settings_of_genai_name_the_decoder(tmp_path: Path) -> None:
 
 
 def test_several_files_without_a_usual_name_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"its only .onnx file, and it holds none; name the file"):
+    with pytest.raises(ModelError, match=r"only .onnx file, and this folder contains none; name the file"):
         model_in(folder(tmp_path, "config.json"))
-    with pytest.raises(ModelError, match=r"holds several \(a.onnx, b.onnx\); name the file"):
+    with pytest.raises(ModelError, match=r"contains several \(a.onnx, b.onnx\); name the file"):
         model_in(folder(tmp_path, "a.onnx", "b.onnx"))
 
 

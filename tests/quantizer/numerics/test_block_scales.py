@@ -80,7 +80,7 @@ def test_a_transposed_view_is_the_matrix_that_it_shows(axis: int) -> None:
 def test_a_weight_with_a_value_that_is_no_number_is_refused(value: float, level: int) -> None:
     weight = WEIGHT.copy()
     weight[40, 3] = value
-    with pytest.raises(ModelError, match="holds NaN or infinity"):
+    with pytest.raises(ModelError, match="contains NaN or infinity"):
         searched_block_params(weight, 0, 32, SCHEMAS["symmetric"], TYPES["int4"], level=level)
 
 

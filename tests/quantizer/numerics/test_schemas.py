@@ -159,7 +159,7 @@ def test_a_range_around_zero_that_is_centred_maps_zero_to_the_middle_code():
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
 def test_a_symmetric_schema_in_an_unsigned_type_is_refused_with_the_type_to_use(name):
-    with pytest.raises(PlanError, match="uint8 cannot hold negative numbers; use int8"):
+    with pytest.raises(PlanError, match="uint8 cannot represent negative numbers; use int8"):
         choose_params(-1.0, 1.0, SCHEMAS[name], UINT8)
 
 
@@ -198,7 +198,7 @@ def test_channels_of_zeros_and_channels_without_elements_are_defined():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_weight_that_is_not_finite_is_refused(value):
-    with pytest.raises(ModelError, match=r"weight of shape \[2\]: holds NaN or infinity"):
+    with pytest.raises(ModelError, match=r"weight of shape \[2\]: contains NaN or infinity"):
         channel_params(np.array([1.0, value], np.float32), 0, SCHEMAS["symmetric"], INT8)
 
 

@@ -162,8 +162,8 @@ def test_an_unknown_key_and_a_missing_one_are_named(store: Store, record: Steps,
 
 HEADS = {
     "not YAML": ("\nmodel:", "\nmodel: ]", "line [34]: not YAML: "),
-    "empty": (r"(?s).*", "", "holds 0 YAML documents instead of one"),
-    "two documents": (r"\Z", "---\na: 1\n...\n", "holds 2 YAML documents"),
+    "empty": (r"(?s).*", "", "contains 0 YAML documents instead of one"),
+    "two documents": (r"\Z", "---\na: 1\n...\n", "contains 2 YAML documents"),
     "not a mapping": (r"(?s).*", "- a\n...\n", "the document must be a mapping with the key 'format'"),
     "no format": ("format: .*\n", "", "key 'format' is missing; give a"),
     "another format": (

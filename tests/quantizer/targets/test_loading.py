@@ -257,7 +257,7 @@ def test_a_target_keeps_its_promises(name: str) -> None:
         ("target: m\nruntime: {}\nverified: {how: run, date: x}", "verified: key 'runtime' is missing"),
         (
             "target: m\nruntime: {}\nverified: {how: run, runtime: chip 3, date: 22.11.2026}",
-            r"verified: date '22\.11\.2026' is no day; write it as 2026-11-22",
+            r"verified: date '22\.11\.2026' is not a date; write it as 2026-11-22",
         ),
         ("settings:\n  min_sqnr: 1", "unknown key 'min_sqnr'; did you mean 'min_tensor_sqnr'"),
         ("settings:\n  min_output_sqnr: 1e20", r"min_output_sqnr 1e\+20 is not a number of decibels; give 0"),

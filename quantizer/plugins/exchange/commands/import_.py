@@ -53,13 +53,13 @@ def command(
 
     if holds_ranges(source):
         if target or form:
-            raise click.UsageError(f"--target and --form are for a plan, and {source} holds ranges")
+            raise click.UsageError(f"--target and --form are for a plan, but {source} contains ranges")
         profile = import_profile(source, model, output, chosen_ranges=chosen_ranges)
         bins = sum(bool(tensor.histogram.total) for tensor in profile.values())
         echo(f"{output}: {len(profile)} tensors, {bins} with histograms, of {profile.tool}")
         return
     if chosen_ranges:
-        raise click.UsageError(f"--chosen-ranges is for calibrated ranges, and {source} holds none")
+        raise click.UsageError(f"--chosen-ranges is for calibrated ranges, but {source} contains none")
     plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
     echo(f"{output}: {plan.headline()}")
     for group in float_nodes(plan):

@@ -49,7 +49,7 @@ def test_a_file_of_classes_gives_the_numbers(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("dog\nfox\ncat\n")
     assert noted_classes(source).labels.tolist() == [2, 0]
     (tmp_path / "classes.txt").write_text("cats\ndog\n")
-    with pytest.raises(DataError, match=r"cat: is no class of .*classes\.txt; .* Did you mean 'cats'"):
+    with pytest.raises(DataError, match=r"cat: is not a class of .*classes\.txt; .* Did you mean 'cats'"):
         noted_classes(source)
 
 

@@ -132,7 +132,7 @@ def test_pictures_without_a_recipe_are_refused_with_the_choices(photos: Path) ->
 
 def test_a_recipe_decides_what_is_read_of_a_folder_of_arrays_and_pictures(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
-    assert "holds arrays, and --preprocess imagenet is for image" in refusal(tmp_path, "imagenet")
+    assert "contains arrays, but --preprocess imagenet is for image" in refusal(tmp_path, "imagenet")
     picture(9, 9).save(tmp_path / "b.png")
     assert [sample.name for sample in open_samples(tmp_path, (NCHW,))] == ["a.npy"]
     assert [sample.name for sample in opened(tmp_path, "raw")] == ["b.png"]
@@ -412,11 +412,11 @@ def test_pictures_are_put_together_to_the_batch_of_the_model(photos: Path) -> No
         ("mean: 0.5", r"mean: 0.5 is not allowed; give a list"),
         ("mean: [1, 2]", "mean: has 2 numbers, and the model's input 3 channels"),
         ("std: [0, 1, 1]", "nothing can be divided by 0"),
-        ("scale: a/b", "scale 'a/b': is no number"),
+        ("scale: a/b", "scale 'a/b': is not a number"),
         ("base: imagnet", "base: 'imagnet' is not a built-in recipe"),
         ("crop: 0", "take pixels from 1"),
         ("input: y", "input 'y': is not an input of the model; its inputs are 'x'"),
-        ("dtype: float33", "dtype 'float33': is no type"),
+        ("dtype: float33", "dtype 'float33': is not a type"),
         ("constants: {y: 1}", "'y' is not an input of the model"),
     ],
 )

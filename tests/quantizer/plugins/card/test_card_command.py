@@ -257,10 +257,10 @@ def score(outputs, numbers):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{}", "is no card: its format is None"),
-        ("[", "is no card (line 1: not JSON"),
+        ("{}", "is not a card: its format is None"),
+        ("[", "is not a card (line 1: not JSON"),
         ('{"format": "qprof-card/2"}', "its format is 'qprof-card/2'"),
-        ('{"format": "qprof-card/1"}', "is no card (Object missing required field"),
+        ('{"format": "qprof-card/1"}', "is not a card (Object missing required field"),
     ],
 )
 def test_what_is_no_card_is_refused_with_a_sentence(

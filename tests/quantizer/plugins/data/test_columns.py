@@ -55,7 +55,7 @@ def test_recordings_are_cut_into_windows(tmp_path: Path) -> None:
 
 def test_the_column_is_asked_for_where_several_hold_files(tmp_path: Path) -> None:
     text = refusal(saved(tmp_path, mask=pictures(2)), [PICTURE], "raw")
-    assert "which column holds the image? Name it in the recipe, as column: image" in text
+    assert "which column contains the image? Name it in the recipe, as column: image" in text
 
 
 def test_a_picture_that_is_only_a_path_is_refused(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_missing_value_is_refused_with_line_and_column(tmp_path: Path, cell: s
         ('a,b\n1,"2,5"\n', "line 2: column 'b': is '2,5', expected int64; write it with a decimal point"),
         ("a,a\n1,2\n", "line 1: has column 'a' twice"),
         ('a,b\n1,"2\n', "line 2: is not CSV"),
-        ("a,b\n", "holds no rows"),
+        ("a,b\n", "contains no rows"),
         ("", "is empty; the first line names the columns"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_broken_table_is_refused(tmp_path: Path, text: str, says: str) -> None
 
 def test_a_first_line_of_numbers_is_no_line_of_names(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("5.1,3.5,1\n1,2,3\n")
-    assert "line 1: names the columns, and holds the numbers 5.1" in refusal(tmp_path / "t.csv", [X])
+    assert "line 1: must name the columns, but contains the numbers 5.1" in refusal(tmp_path / "t.csv", [X])
     (tmp_path / "t.csv").write_text("0,1,2\n1,2,3\n")
     assert len(read(tmp_path / "t.csv", [X])) == 1
 
@@ -172,11 +172,11 @@ def test_lists_in_a_column_are_arrays(tmp_path: Path) -> None:
 
 def test_lists_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [[1.0, 2.5, 3.0]]}), tmp_path / "t.parquet")
-    assert "row 1: column 'x': holds values that are no int64" in refusal(
+    assert "row 1: column 'x': contains values that are not int64" in refusal(
         tmp_path, [spec("x", np.int64, ("N", 3))]
     )
     pq.write_table(pa.table({"x": [[[1], [2, 3]]]}), tmp_path / "t.parquet")
-    assert "holds lists of different lengths" in refusal(tmp_path, [spec("x", np.int64, ("N", 3, 1))])
+    assert "contains lists of different lengths" in refusal(tmp_path, [spec("x", np.int64, ("N", 3, 1))])
 
 
 def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
     saved(tmp_path, "a,c\n1,2\n", "2.csv")
     assert "2.csv: has the columns a, c, and" in refusal(tmp_path, [A, B])
     saved(tmp_path, "{}", "3.jsonl")
-    assert "holds .csv and .jsonl files; give files of one kind" in refusal(tmp_path, [A, B])
+    assert "contains .csv and .jsonl files; give files of one kind" in refusal(tmp_path, [A, B])
 
 
 def test_lines_of_json_are_rows(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
         ("columns: {x: a}; constants: {b: {value: 0, shape: [-1]}}", "shape: is [-1]; give a list"),
         ("columns: {x: [a, b, c], b: b}; mean: [1, 2]", "mean: 2 numbers for 3 columns; give one for each"),
         ("columns: {x: [a, b, c], b: b}; std: {a: 0}", "column 'a': mean 0 and std 0 scale nothing"),
-        ("columns: {x: [a, b, c], b: b}; std: {d: 1}", "std: 'd' is no column of an input; name one of a"),
+        ("columns: {x: [a, b, c], b: b}; std: {d: 1}", "std: 'd' is not a column of an input; name one of a"),
         ("columns: {x: [a, a, c], b: b}; mean: {b: 1}", "input 'b' takes int64"),
         ("columns: {x: 3}", "columns: {'x': 3} is not allowed; give for inputs"),
     ],

@@ -148,9 +148,9 @@ def test_lines_of_json_name_their_text(tmp_path: Path, tokenizer: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b'{"text": 1}\n', "line 1: field 'text' is no text"),
+        (b'{"text": 1}\n', "line 1: field 'text' is not a text"),
         (b'{"text": "one"}\n\n{"text": ', "line 3: is not JSON"),
-        (b"[1]\n", "line 1: is no JSON object"),
+        (b"[1]\n", "line 1: is not a JSON object"),
         (b'{"text": "\xff"}\n', "line 1: is not JSON"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_part_of_the_lines_is_a_part_of_the_samples(tmp_path: Path, tokenizer:
     ("recipe", "says"),
     [
         ("reader: text; tokenizer: none.json", "none.json: no such file"),
-        ("reader: text; tokenizer: recipe.yaml", "is no tokenizer of Hugging Face's"),
+        ("reader: text; tokenizer: recipe.yaml", "is not a tokenizer of Hugging Face"),
         ("reader: text", "the model takes token ids; give its tokenizer"),
         ("reader: text; max_lenght: 3", "max_lenght: is not a key of a recipe"),
         ("reader: text; max_length: x", "max_length: 'x' is not allowed; give N from 1"),

@@ -85,9 +85,9 @@ def test_scales_with_a_factor_of_another_tool_are_found() -> None:
 
 
 def test_scales_that_cannot_be_stored_are_refused() -> None:
-    with pytest.raises(PlanError, match="scales of mxfp8 are no numbers of float8e8m0"):
+    with pytest.raises(PlanError, match="scales of mxfp8 are not numbers of float8e8m0"):
         stored_scales(QuantParams([0.75], [0], TYPES["mxfp8"], 0, 32))
-    with pytest.raises(PlanError, match="scales of nvfp4 are no numbers of float8e4m3fn with one factor"):
+    with pytest.raises(PlanError, match="scales of nvfp4 are not numbers of float8e4m3fn with one factor"):
         stored_scales(QuantParams(np.float32([1.0, 1.01, 1.37, 1.09]), [0, 0, 0, 0], TYPES["nvfp4"], 0, 16))
 
 

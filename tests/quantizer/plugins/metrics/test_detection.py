@@ -229,7 +229,7 @@ def test_the_number_of_classes_may_be_said() -> None:
     good = {**with_more(MASKS), **PROTOTYPES}
     assert "; 3 classes" in opened("f1:nc=3", good).assumed[0]
     assert "; 3 classes" in opened("f1:classes=0+1+2", good).assumed[0]
-    with pytest.raises(ModelError, match=r"beside p .* may hold coefficients of masks.*f1:nc=80"):
+    with pytest.raises(ModelError, match=r"beside p .* may contain coefficients of masks.*f1:nc=80"):
         opened("f1", good)
     with pytest.raises(ModelError, match="has room for 19 classes, and nc has 20"):
         opened("f1:nc=20", good)
@@ -407,13 +407,13 @@ def test_an_option_that_makes_no_sense_is_refused(tmp_path, option, message) -> 
 def test_what_is_no_truth_of_boxes_is_refused(tmp_path) -> None:
     output = heads()["yolov8"]
     (tmp_path / "a.json").write_text('{"images": 3}')
-    with pytest.raises(DataError, match="is no COCO file of boxes"):
+    with pytest.raises(DataError, match="is not a COCO file of boxes"):
         opened("f1", output, tmp_path / "a.json")
     (tmp_path / "yolo").mkdir()
     (tmp_path / "yolo" / "0.txt").write_text("0 a b\n")
-    with pytest.raises(DataError, match="is no list of boxes"):
+    with pytest.raises(DataError, match="is not a list of boxes"):
         scored(opened("f1", output, tmp_path / "yolo"), [output], [output])
-    with pytest.raises(ModelError, match="are no boxes of a known form"):
+    with pytest.raises(ModelError, match="are not boxes of a known form"):
         opened("f1", {"y": np.zeros((2, 3))}, None, model_of("y"))
 
 

@@ -265,7 +265,7 @@ def test_an_output_that_a_metric_cannot_read_names_the_option_that_chooses_anoth
 
 def test_an_output_that_is_no_picture_is_refused(tmp_path) -> None:
     np.save(tmp_path / "t.npy", np.zeros((2, 4)))
-    with pytest.raises(ModelError, match=r"is no picture .*--scored-output$"):
+    with pytest.raises(ModelError, match=r"is not a picture .*--scored-output$"):
         scored(opened("psnr", rows(0, 1), tmp_path / "t.npy"), [rows(0, 1)], [rows(0, 1)])
 
 

@@ -180,7 +180,7 @@ def test_onnxruntime_runs_it_with_the_channels_last_and_no_transposes_beside_it(
     ("changed", "folded", "words"),
     [
         ({}, {"other": 2}, "'other': the model has no such node"),
-        ({}, {"after": 2}, "'after': it is no quantized Conv"),
+        ({}, {"after": 2}, "'after': it is not a quantized Conv"),
         ({}, {"conv": 13}, "'conv': its result has 12 columns"),
         ({"sizes": (8, "w")}, {"conv": 2}, "'conv': the width of its input is not known"),
         ({"window": (3, 3, 3), "sizes": (4, 8, 12), "pads": [1] * 6}, {"conv": 2}, "three dimensions"),

@@ -133,7 +133,7 @@ def encodings_2(**fields: object) -> bytes:
         ({"y_scale": [[0.1]], "output_dtype": "int3"}, "no such type"),
         ({"y_scale": [[0.1]], "output_dtype": "float8e5m2"}, "no float8e5m2"),
         ({"y_scale": [[0.0]]}, "not a positive float32"),
-        ({"y_scale": [[0.1]], "y_zero_point": [[8]]}, "no value of int4"),
+        ({"y_scale": [[0.1]], "y_zero_point": [[8]]}, "not a value of int4"),
         ({"y_scale": [[0.1]], "axis": -1}, "counted from the end"),
     ],
 )

@@ -129,7 +129,7 @@ def test_no_entries_are_an_empty_list() -> None:
 
 
 def test_a_name_that_glow_cannot_have_is_refused() -> None:
-    with pytest.raises(ProfileError, match="'é': holds a character that Glow's names cannot"):
+    with pytest.raises(ProfileError, match="'é': contains a character that Glow does not allow"):
         dumps_glow([("é", bins(0, 1, [1]))], 0, "v")
 
 
@@ -192,8 +192,8 @@ def test_a_glow_profile_can_be_stored_in_the_own_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("x.y'\n...\n---\n", "x.y'\n", "document 1: unknown key 'GraphPreLowerHash'|holds 2 YAML documents"),
-        ("GlowToolsVersion: 'x.y'\n...\n---\n", "", "holds 2 YAML documents; a Glow profile has three"),
+        ("x.y'\n...\n---\n", "x.y'\n", "document 1: unknown key 'GraphPreLowerHash'|contains 2 YAML documents"),
+        ("GlowToolsVersion: 'x.y'\n...\n---\n", "", "contains 2 YAML documents; a Glow profile has three"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [", "not YAML"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [x]", "GlowToolsVersion must be text"),
         ("0x1F", "xyz", "GraphPreLowerHash must be a whole number from 0 on, not 'xyz'"),

@@ -139,7 +139,7 @@ def test_onnxruntime_reads_what_is_written(tmp_path: Path) -> None:
         (b'{"x": [0, Infinity]}', "tensor 'x': the range 0.0 .. inf is not finite"),
         (b'{"x": [2, 1]}', "tensor 'x': minimum 2.0 is greater than maximum 1.0"),
         (b'{"CLS": "TensorsData", "x": 1, "x": 2, "Tensor": 1}', "duplicate key 'x'"),
-        (b'{"CLS": "TensorsData", "data": 3}', "'data' is no mapping"),
+        (b'{"CLS": "TensorsData", "data": 3}', "'data' is not a mapping"),
         (b'{"CLS": "TensorsData", "data": {"x": {"CLS": "TensorData"}}}', "tensor 'x': has no 'lowest' and"),
         (b'{"x": {"CLS": "TensorData", "lowest": "a", "highest": 1}}', "tensor 'x': lowest is not a number"),
     ],

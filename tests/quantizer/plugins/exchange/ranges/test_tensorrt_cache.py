@@ -103,5 +103,5 @@ def test_each_malformed_file_has_its_sentence(text: str, sentence: str) -> None:
 
 
 def test_a_name_that_a_line_cannot_hold_is_refused() -> None:
-    with pytest.raises(ProfileError, match="its name holds an end of line; rename"):
+    with pytest.raises(ProfileError, match="its name contains an end of line; rename"):
         tensorrt_cache.write(ranges(**{"a\nb": (0.0, 1.0)}), MODEL)
