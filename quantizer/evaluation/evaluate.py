@@ -111,7 +111,8 @@ class Evaluation(Presented):
         excerpts: parts of these samples for a report; not in JSON.
         runtime: runtime of both models, such as "onnxruntime".
         provider: its execution provider, or device.
-        subject: digests of models and samples; None in a record of an older version.
+        subject: digests of "float_model" (graph and weights), "data" (samples in any order) and "metric"
+            (with its options and truth; "" without one).
         input_ranges: least and greatest finite value of each float input; not in JSON.
         states: outputs that the next step reads, if samples are steps; not in JSON.
         grades: grades of the outputs on the first samples, by their noise limits, the worst first; () without
