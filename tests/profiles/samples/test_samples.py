@@ -249,7 +249,11 @@ STRINGS = InputSpec("x", np.dtype(object), (2,))
     [
         ({"x": ONE}, (X, MASK), ["'mask' is missing", "expected int64 of shape (N, ?)", "contains 'x'"]),
         ({"x": ONE, "masks": ONE}, (X, MASK), ["'mask' is missing", "Rename 'masks' to 'mask'?"]),
-        ({"x": ONE, "label": np.int64(3)}, (X,), ["contains 'label'", "its inputs are 'x'", "remove the array"]),
+        (
+            {"x": ONE, "label": np.int64(3)},
+            (X,),
+            ["contains 'label'", "its inputs are 'x'", "remove the array"],
+        ),
         ({"x": ONE.astype(np.float64)}, (X,), ["has type float64, expected float32", "convert it"]),
         ({"x": ONE.astype(">f4")}, (X,), ["type float32 in foreign byte order, expected float32"]),
         ({"x": ONE.view("V4")}, (X,), ["has type void32, expected float32"]),

@@ -192,7 +192,11 @@ def test_a_glow_profile_can_be_stored_in_the_own_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("x.y'\n...\n---\n", "x.y'\n", "document 1: unknown key 'GraphPreLowerHash'|contains 2 YAML documents"),
+        (
+            "x.y'\n...\n---\n",
+            "x.y'\n",
+            "document 1: unknown key 'GraphPreLowerHash'|contains 2 YAML documents",
+        ),
         ("GlowToolsVersion: 'x.y'\n...\n---\n", "", "contains 2 YAML documents; a Glow profile has three"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [", "not YAML"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [x]", "GlowToolsVersion must be text"),
