@@ -70,7 +70,8 @@ def test_not_a_number_is_left_out_and_reported_with_sample_and_node(half_bad: Pa
     assert load_profile(half_bad / "p.yaml")["image"].nan == 128
     assert "warning: NaN or Inf in " in result.stderr
     assert (
-        "first in sample s2.npz: tensor 'image' (graph input 'image') holds 64 NaN among 64" in result.stderr
+        "first in sample s2.npz: tensor 'image' (graph input 'image') contains 64 NaN among 64"
+        in result.stderr
     )
 
 

@@ -285,7 +285,7 @@ def failures_of(
                 demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor
             )
         for name in vanished:
-            broken += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
+            broken += limit_failures(demand, limit, None, doubt="NEW does not have it", where=name)
         if not tensors:
             broken += limit_failures(demand, limit, None, doubt="no tensor could be compared")
         failures += sorted(broken, key=lambda failure: -failure.missing)

@@ -30,7 +30,7 @@ def samples(values: dict[str, Sequence[float]]) -> list[Sample]:
 VALUES = {"a1": [1, 1, 1, 1], "a10": [0, 1, 1, 1], "a2": [1, 0, -1, 1], "a3": [1, 1, 1, 1]}
 SENTENCE = (
     "NaN or Inf in 2 tensors, left out of ranges and histograms; first in sample a2: "
-    "tensor 'y' (Log node 'log') holds 1 NaN and 1 Inf among 4 elements; "
+    "tensor 'y' (Log node 'log') contains 1 NaN and 1 Inf among 4 elements; "
     "most in tensor 'y': 18.8 % of its elements"
 )
 

@@ -146,7 +146,7 @@ def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None
         ("none", "none: no such folder or file"),
         ("lines.csv", "lines.csv: no such folder or file"),
         ("empty", "empty: is empty"),
-        ("other", "other: holds 'x.dat' but no samples; expected pictures"),
+        ("other", "other: contains 'x.dat' but no samples; expected pictures"),
         ("other/x.dat", "x.dat: is a file; give samples: pictures"),
     ):
         assert sentence in refusal(tmp_path / name, "imagenet")
