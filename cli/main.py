@@ -75,6 +75,15 @@ PLUGIN_COMMANDS = {
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 
 
+FORMER = {
+    "card": "qprof evaluate MODEL.onnx OUT.onnx --data DATA --card CARD.json",
+    "sensitivity": "qprof report MODEL.onnx OUT.onnx --data DATA -o DIR",
+    "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
+    "measure-target": "qprof targets NAME --measure COSTS.json",
+}
+"""Commands that there were, and what is typed instead."""
+
+
 def module_name(command: str) -> str:
     """Return the name of a command's module."""
     return f"{command}_" if iskeyword(command) else command.replace("-", "_")
@@ -146,7 +155,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is called; an unknown name is an error that suggests the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
+            instead = f" Type '{FORMER[args[0]]}'?" if args[0] in FORMER else nearest(args[0], COMMANDS)
+            ctx.fail(f"No such command '{args[0]}'.{instead}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISIONS, settings_of, settings_with
 from ..quantizer.evaluation.options import Gate, Judge
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
-from .console import REPORTER, current_run, echo
+from .console import REPORTER, current_run, echo, tell
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -246,10 +247,37 @@ class FileCommand(Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            given = list(current_run().arguments)  # of `args` the parser has taken some
+            words = self._with_settings(given)
+            if words != given:
+                return super().parse_args(ctx, words)
             known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
             near = get_close_matches(error.option_name.lstrip("-"), known, cutoff=NEAR)
             options = [f"--{name}" for name in near]
             raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
+
+    def _with_settings(self, args: Sequence[str]) -> list[str]:
+        """Return words in which an option that is only a setting became --set, with a note for each."""
+        taken = next((set(one.rare) for one in self.params if isinstance(one, SetOption)), None)
+        if taken is None:
+            return list(args)
+        taken |= {field.name for field in fields(QuantConfig)}
+        known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
+        words, rest = list[str](), list(args)
+        while rest:
+            word = rest.pop(0)
+            name, equals, value = word.partition("=")
+            setting = name.removeprefix("--").replace("-", "_")
+            if not name.startswith("--") or name in known or setting not in taken:
+                words.append(word)
+                if word == "--":
+                    break
+                continue
+            if not equals and rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            words += ["--set", f"{setting}={value}"]
+            tell(f"note: {name} is a setting now: --set {setting}={value or 'VALUE'}")
+        return words + rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

@@ -94,3 +94,26 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
     Path("heldout").mkdir()
     result = qprof("evaluate", *words)
     assert (result.exit_code, result.stderr) == (2, f"error: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--cost-model", "off"], "cost_model=off"),
+        (["--tolerance=1%"], "tolerance=1%"),
+        (["--min-output-sqnr", "-1"], "min_output_sqnr=-1"),
+    ],
+)
+def test_an_option_that_is_only_a_setting_is_read_as_set_with_a_note(words: list[str], line: str) -> None:
+    command = [
+        "quantize",
+        str(DIGITS / "model.onnx"),
+        "--as",
+        "weight-only-8",
+        "-o",
+        "/nowhere/q.onnx",
+        *words,
+    ]
+    result = CliRunner().invoke(main, command)
+    assert f"note: {words[0].split('=')[0]} is a setting now: --set {line}\n" in result.stderr
+    assert "No such option" not in result.stderr
