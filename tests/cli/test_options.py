@@ -105,15 +105,7 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
     ],
 )
 def test_an_option_that_is_only_a_setting_is_read_as_set_with_a_note(words: list[str], line: str) -> None:
-    command = [
-        "quantize",
-        str(DIGITS / "model.onnx"),
-        "--as",
-        "weight-only-8",
-        "-o",
-        "/nowhere/q.onnx",
-        *words,
-    ]
-    result = CliRunner().invoke(main, command)
+    model = str(DIGITS / "model.onnx")
+    result = qprof("quantize", model, "--as", "weight-only-8", "-o", "/nowhere/q.onnx", *words)
     assert f"note: {words[0].split('=')[0]} is a setting now: --set {line}\n" in result.stderr
     assert "No such option" not in result.stderr
