@@ -72,6 +72,10 @@ def network(name: str) -> tuple[onnx.ModelProto, list[Floats]]:
     return model, [rng.normal(0.0, own.spread, (ROWS, 64)).astype("f4") for _ in range(SAMPLES)]
 
 
+FAST_TARGETS, FAST_NETWORKS = ("onnx", "onnxruntime-x86"), ("int8 destroys the model",)
+SLOW = pytest.mark.slow
+
+
 def by_data(name: str, **settings: Any) -> qprof.QuantizeResult:
     model, samples = network(name)
     return qprof.quantize(model, data=samples, latency=False, **settings)
@@ -88,8 +92,15 @@ def is_quantized(result: qprof.QuantizeResult) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        # The other pairs are slow: a network and a target that each have a fast test with another.
+        pytest.param(target, name, marks=() if target in FAST_TARGETS or name in FAST_NETWORKS else SLOW)
+        for target in target_names()
+        for name in NETWORKS
+    ],
+)
 def test_samples_lead_to_a_quantized_model_or_to_the_sentence_that_nothing_is_quantized(
     target: str, name: str
 ) -> None:
