@@ -63,7 +63,6 @@ FEW = f"--data {HELD_OUT} --limit 2"
         (f"quantize {MODEL} --plan DIR/plan.yaml -o DIR/b.onnx", ""),
         (f"quantize {MODEL} --data {CALIBRATION} --no-latency -o DIR/c.onnx", "file.onnx"),
         (f"quantize {MODEL} --data {CALIBRATION} --no-latency --report DIR -o DIR/d.onnx", "file.onnx"),
-        (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR", "q.onnx"),
         (f"compare-layers {MODEL} DIR/q.onnx {FEW}", "q.onnx"),
         (f"show DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
         (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR --card DIR/e.json", "q.onnx"),
