@@ -214,3 +214,14 @@ def test_four_bits_that_no_weight_can_have_are_refused() -> None:
         plan_from(facts)
     kept = model_facts(convolutions.prepared, convolutions.profile, load_recipe("onnx", wish))
     assert {p.qtype.name for p in weights(plan_from(kept))} == {"int4"}
+
+
+def test_signed_activations_that_a_target_misreads_are_unsigned() -> None:
+    text = (
+        "a = Conv <pads = [1, 1, 1, 1]> (x, w) c = Concat <axis = 1> (a, x) "
+        "y = Conv <pads = [1, 1, 1, 1]> (c, v)"
+    )
+    misread = network(text, {"w": (8, 8, 3, 3), "v": (8, 16, 3, 3)})
+    free = {"cost_model": "off", "min_output_sqnr": 0.0}
+    plan = misread.plan("openvino", {"start_everywhere": True}, **free, activation_type="int8")
+    assert plan.tensors["c"].qtype.name == "uint8"
