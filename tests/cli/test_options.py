@@ -26,26 +26,17 @@ def parameters(name: str) -> list[click.Parameter]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_parameter_that_takes_a_path_says_whether_it_is_read_or_written(name: str) -> None:
-    for parameter in parameters(name):
-        kind = parameter.type
-        if isinstance(kind, click.Path | click.File):
-            assert isinstance(kind, FileRead | FileWritten | FolderWritten), parameter.name
-        elif any(part in (parameter.metavar or "") for part in LIKE_FILES):
-            assert isinstance(kind, DataRead), parameter.name
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_parameter_that_reads_a_model_protects_its_weights_too(name: str) -> None:
-    for parameter in parameters(name):
-        if isinstance(parameter.type, FileRead):
-            assert parameter.type.is_model == (".onnx" in (parameter.metavar or "")), parameter.name
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_with_files_compares_what_it_writes_with_what_it_reads(name: str) -> None:
+def test_a_command_compares_what_it_writes_with_what_it_reads_and_the_weights_of_models(name: str) -> None:
     files = [p for p in parameters(name) if isinstance(p.type, FileRead | FileWritten | DataRead)]
     assert not files or isinstance(main.get_command(click.Context(main), name), FileCommand)
+    for parameter in parameters(name):
+        kind = parameter.type
+        if isinstance(kind, FileRead):
+            assert kind.is_model == (".onnx" in (parameter.metavar or "")), parameter.name
+        elif isinstance(kind, click.Path | click.File):
+            assert isinstance(kind, FileWritten | FolderWritten), parameter.name
+        elif any(part in (parameter.metavar or "") for part in LIKE_FILES):
+            assert isinstance(kind, DataRead), parameter.name
 
 
 def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
