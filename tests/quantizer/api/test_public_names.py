@@ -89,18 +89,3 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_the_stub_holds_imports_and_nothing_else() -> None:
     body = ast.parse(STUB.read_text(encoding="utf-8")).body[1:]
     assert all(isinstance(node, ast.ImportFrom) and node.level == 1 for node in body)
-
-
-def test_a_type_checker_knows_the_names_and_the_signatures(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import qprof_onnx as q\nq.quantise\nreveal_type(q.load_profile)\n", encoding="utf-8")
-    root = Path(__file__).parents[3]
-    result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", root / "pyproject.toml", script],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert 'has no attribute "quantise"; maybe "quantize"?' in result.stdout
-    assert "Profile" in result.stdout.split("Revealed type")[1]

@@ -93,6 +93,8 @@ def test_every_option_is_described(record: type) -> None:
 
 
 MISUSE = (
+    ("q.quantise", 'has no attribute "quantise"; maybe "quantize"?'),
+    ("reveal_type(q.load_profile)", "Profile"),
     ("q.QuantConfig(block_size='32')", 'Argument "block_size"'),
     ("q.QuantConfig(schema='symetric')", 'Argument "schema"'),
     ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),
