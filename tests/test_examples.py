@@ -126,25 +126,6 @@ def test_the_script_can_be_run_again(
     assert "accuracy on 400 held-out samples" in capsys.readouterr().out
 
 
-def test_the_gradients_of_the_script_agree_with_differences(train: ModuleType) -> None:
-    rng = np.random.RandomState(0)
-    params = {name: value.astype(np.float64) for name, value in train.initial_parameters(rng).items()}
-    batch, labels = rng.rand(4, 8, 8, 1), np.arange(4)
-    grads: dict[str, npt.NDArray[np.float64]] = {}
-    logits, back = train.forward(params, grads, {}, batch)
-    back(train.loss_gradient(logits, labels)[1])
-
-    def loss(name: str, step: npt.NDArray[np.float64]) -> float:
-        moved = params | {name: params[name] + step}
-        return float(train.loss_gradient(train.forward(moved, {}, {}, batch)[0], labels)[0])
-
-    for name, value in params.items():
-        direction = 1e-6 * rng.randn(*value.shape)
-        slope = (loss(name, direction) - loss(name, -direction)) / 2
-        # Differences of a loss of about 2 in float64, over 1e-6 steps: some 1e-10 of rounding each.
-        assert slope == pytest.approx(float((grads[name] * direction).sum()), rel=1e-3, abs=1e-9), name
-
-
 def test_the_quantized_digits_model_keeps_its_accuracy(quantized: Path) -> None:
     # One of 400 samples is 0.0025.
     assert accuracy(quantized / "digits.int8.onnx") >= accuracy(DIGITS / "model.onnx") - 0.005

@@ -148,18 +148,6 @@ def test_other_labels_are_named(folder: Path, tmp_path: Path) -> None:
     assert [of for of, result in results(done).items() if result == "differs"] == ["truth"]
 
 
-def test_a_worse_model_is_named_with_how_far_off_it_is(folder: Path, tmp_path: Path) -> None:
-    model = onnx.load(folder / "q.onnx")
-    scale = next(t for t in model.graph.initializer if t.name == "head.weight_scale")
-    changed = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) * 1.5, scale.name)
-    scale.CopyFrom(changed)
-    onnx.save(model, tmp_path / "q.onnx")
-    done = qprof("verify", folder / "c.json", tmp_path / "q.onnx", *MEASURED)
-    assert done.exit_code == 1
-    assert re.search(r"^SQNR of output 'logits' +differs +.* dB +.* dB +-\d+\.\d+ dB$", done.stdout, re.M)
-    assert re.search(r"^limit min_sqnr 30 +differs +kept +failed", done.stdout, re.M)
-
-
 def test_a_card_that_claims_more_than_is_measured_is_refused(folder: Path, tmp_path: Path) -> None:
     document = json.loads((folder / "c.json").read_text())
     document["evaluation"]["outputs"][0]["difference"]["sqnr"] += 3.0
@@ -171,6 +159,8 @@ def test_a_card_that_claims_more_than_is_measured_is_refused(folder: Path, tmp_p
         "accuracy of the quantized model",
         "SQNR of output 'logits'",
     ]
+    told = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED).stdout
+    assert re.search(r"^SQNR of output 'logits' +differs +.* dB +.* dB +-3\.00 dB$", told, re.M)
     words = ("--slack", "sqnr=4", "--slack", "score=1")
     assert qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED, *words).exit_code == 0
 
@@ -203,16 +193,6 @@ def test_external_data_belongs_to_the_card(tmp_path: Path) -> None:
     assert done.exit_code == 1
 
 
-def test_a_limit_that_is_missed_stands_on_the_card_and_is_verified_as_missed(
-    folder: Path, tmp_path: Path
-) -> None:
-    words = ("--data", DATA, "--no-latency", "--min-sqnr", "90", "--card", tmp_path / "c.json")
-    assert qprof("evaluate", MODEL, folder / "q.onnx", *words).exit_code == 1
-    done = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED[:4], "--no-latency")
-    assert done.exit_code == 0
-    assert re.search(r"^limit min_sqnr 90 +same +failed +failed", done.stdout, re.M)
-
-
 @pytest.mark.parametrize(
     ("truth", "result", "reason"),
     [
@@ -227,6 +207,7 @@ def test_a_limit_on_a_score_that_is_missed_or_not_proven_is_verified_with_the_re
     scored = ("--data", DATA, "--metric", "rmse", "--labels", tmp_path / "true.npy", "--no-latency")
     qprof("evaluate", MODEL, MODEL, *scored, "--min-score", "1", "--card", tmp_path / "c.json")
     done = qprof("verify", tmp_path / "c.json", MODEL, "--model", MODEL, *scored[:2], *scored[4:], "--json")
+    assert done.exit_code == 0
     limit = next(check for check in json.loads(done.stdout)["checks"] if check["of"] == "limit min_score 1")
     assert (limit["result"], limit["card"], limit["found"]) == ("same", result, result)
     assert re.search(reason, limit["reason"])
