@@ -17,7 +17,7 @@ The limits of `evaluate` are checked here, those of `diff` in its plug-in, by th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -40,19 +40,8 @@ Result = Literal["failed", "not proven"]
 """Why a gate did not pass."""
 
 
-UNITS: Mapping[str, str] = {
-    "min_sqnr": "dB",
-    "max_drop": "",
-    "min_score": "",
-    "min_speedup": "times",
-    "max_size": "bytes",
-    "max_clipping": "",
-    "max_range_growth": "",
-    "max_js_distance": "",
-    "max_non_finite": "",
-}
-"""Every gate, by its field in `Gate` or `DriftLimits`, with its unit; "" if metric or measure says it.
-The figure of `min_` has to be at least the limit."""
+UNITS = {"min_sqnr": "dB", "min_speedup": "times", "max_size": "bytes"}
+"""Units of gates, by field of `Gate`; the metric, or the measure of drift, says those of the others."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,7 @@ class GateFailure:
     """One limit that was not shown to be kept.
 
     Attributes:
-        demand: key of `UNITS`.
+        demand: field of `Gate` or of the limits of drift; the figure of `min_` has to be at least the limit.
         where: the output (and channels) that it is about; "" for the whole model.
         measured: the worse end of the measurement; None without a number.
         limit: the limit that was given.
@@ -134,7 +123,7 @@ def limit_failures(
         limit=limit,
         missing=math.inf if number is None else abs(number - limit),
         reason="; ".join(filter(None, (doubt, reason))),
-        unit=unit or UNITS[demand],
+        unit=unit or UNITS.get(demand, ""),
         result="failed" if is_worse else "not proven",
     )
 

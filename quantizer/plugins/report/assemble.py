@@ -302,7 +302,7 @@ def _limits(limits: Any, failures: Sequence[GateFailure]) -> Iterator[GateResult
         limit = getattr(limits, name)
         if limit is not None:
             missed = [failure for failure in failures if failure.demand == name]
-            unit = next((failure.unit for failure in missed if failure.unit), UNITS[name])
+            unit = next((failure.unit for failure in missed if failure.unit), UNITS.get(name, ""))
             yield GateResult(option.flag, limit, unit, _gate_result(missed), tuple(map(failure_text, missed)))
 
 

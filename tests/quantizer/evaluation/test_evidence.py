@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
-from qprof_onnx.quantizer.evaluation.gates import UNITS, GateFailure, check_gate, failures_of, limit_failures
+from qprof_onnx.quantizer.evaluation.gates import GateFailure, check_gate, failures_of, limit_failures
 from qprof_onnx.quantizer.evaluation.grades import Decision
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
@@ -264,7 +264,7 @@ def test_r2_keeps_its_digits_where_numbers_are_large_and_hardly_vary(tmp_path: P
 
 
 @given(
-    st.sampled_from(sorted(UNITS)),
+    st.sampled_from([field.name for record in (Gate, DriftLimits) for field in fields(record)]),
     st.floats(-1e6, 1e6),
     st.one_of(st.none(), st.floats()),
     st.one_of(st.none(), st.floats()),
@@ -284,11 +284,6 @@ def test_every_gate_passes_on_proof_and_fails_on_measurement_alone(
         is_number = measured is not None and not math.isnan(measured)
         assert (failure.result == "failed") == (is_number and not doubt and not keeps(measured))
         assert failure.missing >= 0.0
-
-
-def test_every_limit_is_in_the_table_of_gates() -> None:
-    limits = {f.name for record in (Gate, DriftLimits) for f in fields(record)}
-    assert set(UNITS) == limits
 
 
 def test_outputs_without_a_signal_prove_no_sqnr() -> None:
