@@ -180,11 +180,11 @@ def test_sentences_count_what_the_rows_say(models_stage: ModuleType) -> None:
     figures = {"a": (0.1, 0.5, 0.55, 0.2), "b": (-1.0, 0.5, 0.5, -0.3), "c": (0.0, 0.5, 0.4, 0.0)}
     rows = {name: row_of(*some) for name, some in figures.items()}
     said = models_stage.summary(rows)
-    assert "a profile alone 2 of 3 trained models" in said
+    assert "only a profile, 2 of 3 trained models" in said
     assert "3 models take 0.50 of float's time" in said
-    assert "better score on 1 of 3 models for which there is one, an equal one on 1, a worse one on 1" in said
-    assert models_stage.predictions(rows).startswith("Of 3 models the predicted ratio to float is off by 10%")
-    assert models_stage.bands(rows).startswith("Of 3 outputs 3 have")
+    assert "a better score on 1 of 3 models, an equal score on 1, and a worse one on 1" in said
+    assert models_stage.predictions(rows).startswith("The predicted ratio to float has a median error of 10%")
+    assert models_stage.bands(rows).startswith("3 of 3 outputs have")
 
 
 def test_tables_have_a_cell_for_each_heading(models_stage: ModuleType) -> None:

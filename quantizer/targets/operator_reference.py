@@ -71,8 +71,8 @@ def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
     """Return lines about the operators that are rewritten before the table is used."""
     listed = textwrap.wrap(f"Of {MICROSOFT}: {', '.join(sorted(names))}.", 110, break_long_words=False)
     return (
-        "These are written as the operators that they stand for, whose lines are above; one with an input,",
-        "an output or an attribute that those have not stays float.",
+        "qprof first replaces these by simpler operators, which are listed above. A node with an input, an",
+        "output or an attribute that those do not have stays float.",
         "",
         *listed,
     )

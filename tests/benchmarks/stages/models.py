@@ -62,10 +62,7 @@ WELL_KNOWN = {
     "basic-pitch": "Basic Pitch, notes of music",
 }
 """Models that people know, by what they call them: the table of README.md."""
-GROWS = (
-    "since convolutions of few channels are written as wider ones with zeros among their weights: that runs "
-    "faster."
-)
+GROWS = "because convolutions with few channels are zero-padded to wider ones, which run faster."
 """Cause of a file that is larger than float's: the plan folds the width of convolutions (`fold_width`)."""
 TRANSFORMERS = {"minilm", "vit-focus"}
 HALF_A_POINT = 0.5
@@ -273,7 +270,8 @@ def in_short(rows: Rows) -> str:
     return (
         f"{near} of the {scored} models with a score{how} lose at most {HALF_A_POINT} points. All "
         f"{len(known)} take {_mean(_ratios(known, PROFILE))} of float's time (geometric mean); "
-        f"onnxruntime's quantizer, where it works, {_mean(theirs)}, and its score is better on {behind}."
+        f"onnxruntime's quantizer takes {_mean(theirs)} on the models that it converts, and has a better "
+        f"score on {behind}."
     )
 
 
@@ -295,8 +293,8 @@ def summary(rows: Rows) -> str:
     known = _known(rows)
     parts = []
     for column, how in (
-        (PROFILE, "With the default settings and a profile alone"),
-        (DATA, "With the data at hand (`quantize --data`)"),
+        (PROFILE, "With the default settings and only a profile,"),
+        (DATA, "With data (`quantize --data`),"),
     ):
         near, scored = _near(known, column)
         ratios = _ratios(known, column)
@@ -313,13 +311,12 @@ def summary(rows: Rows) -> str:
         if not better + equal + behind:
             continue
         parts.append(
-            f"Beside {what}, qprof's model by profile has the better score on {better} of "
-            f"{better + equal + behind} models for which there is one, an equal one on {equal}, "
-            f"a worse one on {behind}."
+            f"Compared with {what}, qprof's model by profile has a better score on {better} of "
+            f"{better + equal + behind} models, an equal score on {equal}, and a worse one on {behind}."
         )
     both = _ratios(known, PROFILE, ORT), _ratios(known, ORT)
     parts.append(
-        f"Where onnxruntime's quantizer works, its models take {_mean(both[1])} of float's time, "
+        f"If onnxruntime's quantizer converts a model, the result takes {_mean(both[1])} of float's time, "
         f"qprof's {_mean(both[0])}."
     )
     return " ".join(parts)
@@ -336,13 +333,13 @@ def ahead(rows: Rows) -> str:
         }
         pairs = {name: pair for name, pair in times.items() if None not in pair}
         faster = [
-            f"{name} {theirs:.2f} for {own:.2f}"
+            f"{name} {theirs:.2f} ({own:.2f})"
             + (f" at {gaps[name]:+.2f} points" if gaps.get(name, 0.0) < -HALF_A_POINT else "")
             for name, (theirs, own) in pairs.items()
             if theirs < FASTER * own
         ]
         lines.append([TITLES[peer], f"of {len(gaps)}: {_list(better)}", f"of {len(pairs)}: {_list(faster)}"])
-    return table(["", "better score, points", "less time, over float's, for qprof's"], lines)
+    return table(["", "better score, points", "less time, over float's (qprof's)"], lines)
 
 
 def _list(parts: Sequence[str]) -> str:
@@ -369,10 +366,11 @@ def well_known(rows: Rows) -> str:
         lines.append([title, " -> ".join(sizes), *scores, *(number(time, 2) for time in times)])
         (own, theirs), called = times, title.partition(",")[0]
         if None not in (own, theirs, *gaps) and theirs < FASTER * own:
-            loss = f"and loses {-gaps[1]:.1f} points" if gaps[1] < -EQUAL else "at the same score"
-            notes.append(
-                f"* {called}: onnxruntime's file takes less time ({theirs:.2f} for {own:.2f}) {loss}."
+            lost = f"{-gaps[1]:.1f}"
+            loss = (
+                f"but loses {lost} point{'s'[: lost != '1.0']}" if gaps[1] < -EQUAL else "at the same score"
             )
+            notes.append(f"* {called}: onnxruntime's model is faster ({theirs:.2f}, qprof {own:.2f}) {loss}.")
         if row["setting"] is None:
             notes.append(f"* {called}: none of onnxruntime's six settings gives a file that runs.")
         if after and after > before:
@@ -445,8 +443,8 @@ def _spread(known: Mapping[str, Row], columns: Sequence[str]) -> str:
         return "Nothing was timed."
     widths = sorted(span for span, _ in spans)
     return (
-        f"Half of the rounds of a cell lie within {statistics.median(widths):.0%} of its figure in half of "
-        f"the cells, within {widths[int(0.9 * (len(widths) - 1))]:.0%} in nine of ten; the widest is "
+        f"In half of the cells, half of the rounds are within {statistics.median(widths):.0%} of the figure, "
+        f"in nine of ten cells within {widths[int(0.9 * (len(widths) - 1))]:.0%}; the widest is "
         f"{max(spans)[1]} ({widths[-1]:.0%})."
     )
 
@@ -499,8 +497,8 @@ def predictions(rows: Rows) -> str:
     sizes = sorted(abs(error) for error, _ in errors)
     worst, model = max(errors, key=lambda pair: abs(pair[0]))
     return (
-        f"Of {len(errors)} models the predicted ratio to float is off by {statistics.median(sizes):.0%} "
-        f"in the median, by at most {sizes[int(0.9 * (len(sizes) - 1))]:.0%} for nine of ten; "
+        f"The predicted ratio to float has a median error of {statistics.median(sizes):.0%} on {len(errors)} "
+        f"models, and at most {sizes[int(0.9 * (len(sizes) - 1))]:.0%} on nine of ten; "
         f"the worst is {model} ({worst:+.0%})."
     )
 
@@ -515,7 +513,7 @@ def bands(rows: Rows) -> str:
                 count += 1
                 held += low <= measured[name] <= high
                 below += measured[name] < low
-    return f"Of {count} outputs {held} have an SQNR within the estimate's band, {below} one below it."
+    return f"{held} of {count} outputs have an SQNR within the estimate's band, {below} below it."
 
 
 STAGE = Stage(
