@@ -31,6 +31,7 @@ from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import UNITS
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
+from qprof_onnx.quantizer.evaluation.options import Gate
 from qprof_onnx.quantizer.evaluation.output_shift import (
     MOST_COSINE_NOISE,
     MOST_MOVED,
@@ -39,6 +40,7 @@ from qprof_onnx.quantizer.evaluation.output_shift import (
 )
 from qprof_onnx.quantizer.noise.output_limits import LIMITS, PLACES_TOLERANCE, TOLERANCE
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
+from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
 from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
 from qprof_onnx.quantizer.targets.config import QuantConfig, settings
@@ -221,7 +223,8 @@ those of diff that are not here hold the worst tensor."""
 def gates() -> str:
     """Return the table of gates."""
     rows = []
-    for name, unit in UNITS.items():
+    for name in (field.name for record in (Gate, DriftLimits) for field in fields(record)):
+        unit = UNITS.get(name, "")
         commands, figure, told = GATES.get(name, ("diff", "the worst tensor", ""))
         end = "at least" if name.startswith("min_") else "at most"
         rows.append((f"`--{name.replace('_', '-')}`", commands, f"{end}: {figure}", told or unit))
