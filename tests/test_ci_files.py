@@ -326,7 +326,7 @@ def test_the_action_says_which_python_it_needs(project: Project) -> None:
     (step,) = [step for step in github_steps(ACTION) if step.get("name") == "Install"]
     assert project.shell(step["run"], {"EXTRAS": ""}) == 1
     assert (
-        "::error::qprof needs Python 3.11 or later, and Python 3.10.12 is first on the PATH"
+        "::error::qprof needs Python 3.11 or later, but Python 3.10.12 is first on the PATH"
         in project.log[-1]
     )
 

@@ -228,7 +228,7 @@ def test_a_changed_answer_is_told_by_the_name_of_its_class_and_the_truth(whole: 
 def test_a_page_that_shows_samples_says_that_it_is_as_private_as_they_are(
     whole: Report, estimated: Report
 ) -> None:
-    assert "It shows 5 samples of the data: where these are private, so is it." in page(whole)
+    assert "It shows 5 samples of the data: if these are private, the file is too." in page(whole)
     assert "It shows 5 samples of the data" in page(estimated)  # of those that the profile keeps
     assert "private" not in page(replace(estimated, excerpts=()))
 
