@@ -7,7 +7,6 @@ Inputs of the same name in two parts stay separate: an encoder and its decoder b
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
@@ -17,25 +16,11 @@ from ....profiles.base.errors import ConfigError, nearest
 from ....profiles.samples.states import USUAL_STATES, text_at_star
 from .parts import SEPARATOR
 
-
-@dataclass(frozen=True)
-class Source:
-    """Where an input of a part comes from."""
-
-    part: str  # whose output it is; "" for an input of the joined model
-    name: str  # of that output, or of that input of the joined model
-
-    @property
-    def joined_name(self) -> str:
-        """The name in the joined model."""
-        return f"{self.part}{SEPARATOR}{self.name}" if self.part else self.name
-
-
 End: TypeAlias = tuple[str, str]
-"""An input or an output: its part, and its name there."""
+"""An input or an output: its part, and its name there; the part of an input of the joined model is ""."""
 
-Sources: TypeAlias = Mapping[End, Source]
-"""By part and input."""
+Sources: TypeAlias = Mapping[End, End]
+"""The output, or the input of the joined model, that an input of a part reads."""
 
 Ends: TypeAlias = Mapping[str, Mapping[str, ir.Value]]
 """Inputs, or outputs, by their names in the part's file, by part."""
@@ -64,7 +49,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
     the output of its name or the usual one, else becomes an input of the whole.
     """
     stated = dict(_parsed(text, inputs, outputs) for text in wanted)
-    sources: dict[End, Source] = {}
+    sources: dict[End, End] = {}
     for part, names in inputs.items():
         for name in names:
             end = part, name
@@ -73,7 +58,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
             elif (found := _source_by_name(end, outputs)) or (found := _usual_source(end, inputs, outputs)):
                 sources[end] = found
     for part in inputs:
-        if not any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
+        if not any(maker and part in (reader, maker) for (reader, _), (maker, _) in sources.items()):
             others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
             raise ConfigError(
                 f"part {part}: is not connected to another part; its inputs are "
@@ -82,7 +67,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
             )
     order = _running_order(list(inputs), sources)
     sources |= _masks_of_encoders(order, inputs, sources)
-    taken = {source.name for source in sources.values() if not source.part}
+    taken = {name for maker, name in sources.values() if not maker}
     taken |= {name for names in inputs.values() for name in names}
     plain: set[str] = set()
     for part in order:
@@ -96,11 +81,11 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
                 own = f"{part}_{name}" if own in taken else own
             plain.add(name)
             taken.add(own)
-            sources[part, name] = Source("", own)
+            sources[part, name] = "", own
     return {(part, name): sources[part, name] for part, names in inputs.items() for name in names}
 
 
-def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, Source]:
+def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, End]:
     def check(what: str, name: str, names: Collection[str]) -> None:
         if name not in names:
             raise ConfigError(
@@ -119,21 +104,21 @@ def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, Source]:
     check(f"input of {part}", name, inputs[part])
     source, separator, output = right.partition(SEPARATOR)
     if not separator or source not in outputs:
-        return (part, name), Source("", right)
+        return (part, name), ("", right)
     check(f"output of {source}", output, outputs[source])
-    return (part, name), Source(source, output)
+    return (part, name), (source, output)
 
 
-def _source_by_name(end: End, outputs: Ends) -> Source | None:
+def _source_by_name(end: End, outputs: Ends) -> End | None:
     """Return the output that is called like an input; None for none."""
     reader, name = end
     makers = [part for part, names in outputs.items() if part != reader and name in names]
     if len(makers) > 1:
         raise _which(end, [(maker, name) for maker in makers])
-    return Source(makers[0], name) if makers else None
+    return (makers[0], name) if makers else None
 
 
-def _usual_source(end: End, inputs: Ends, outputs: Ends) -> Source | None:
+def _usual_source(end: End, inputs: Ends, outputs: Ends) -> End | None:
     """Return the fitting output that exporters usually connect with an input of this name, or None."""
     reader, name = end
     made = [
@@ -147,7 +132,7 @@ def _usual_source(end: End, inputs: Ends, outputs: Ends) -> Source | None:
     made = [(part, one) for part, one in made if not misfit(inputs[reader][name], outputs[part][one])]
     if len(made) > 1:
         raise _which(end, made)
-    return Source(*made[0]) if made else None
+    return made[0] if made else None
 
 
 def _which(end: End, made: Sequence[End]) -> ConfigError:
@@ -161,17 +146,17 @@ def _which(end: End, made: Sequence[End]) -> ConfigError:
 def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
     """Return the parts in running order, those that may swap as given; raise ConfigError for a cycle."""
     order: TopologicalSorter[str] = TopologicalSorter({part: set[str]() for part in parts})
-    for (reader, _), source in sources.items():
-        if source.part:
-            order.add(reader, source.part)
+    for (reader, _), (maker, _) in sources.items():
+        if maker:
+            order.add(reader, maker)
     try:
         order.prepare()
     except CycleError as problem:
         loop, place = set(problem.args[1]), {part: index for index, part in enumerate(parts)}
         reader = next(
             f"{part}{SEPARATOR}{name}"
-            for (part, name), source in sources.items()
-            if {part, source.part} <= loop and place[part] < place[source.part]
+            for (part, name), (maker, _) in sources.items()
+            if {part, maker} <= loop and place[part] < place[maker]
         )
         names = " and ".join(sorted(loop, key=place.__getitem__))
         raise ConfigError(
@@ -189,9 +174,9 @@ def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
 # A mask over what the encoder gives: the encoder's own -----------------------------------------------------
 
 
-def _masks_of_encoders(order: Sequence[str], inputs: Ends, sources: Sources) -> dict[End, Source]:
+def _masks_of_encoders(order: Sequence[str], inputs: Ends, sources: Sources) -> dict[End, End]:
     """Return the inputs `encoder_NAME` that read the input NAME of the only part before that has one."""
-    found: dict[End, Source] = {}
+    found: dict[End, End] = {}
     for place, reader in enumerate(order):
         for name, value in inputs[reader].items():
             taken = name.removeprefix(MASK_OF_ENCODER)
@@ -200,8 +185,13 @@ def _masks_of_encoders(order: Sequence[str], inputs: Ends, sources: Sources) -> 
             free = [part for part in order[:place] if (part, taken) not in sources]
             makers = [part for part in free if taken in inputs[part]]
             if len(makers) == 1 and not misfit(value, inputs[makers[0]][taken]):
-                found[reader, name] = Source("", taken)
+                found[reader, name] = "", taken
     return found
+
+
+def joined_name(end: End) -> str:
+    """Return the name of an input or an output in the joined model."""
+    return SEPARATOR.join(filter(None, end))
 
 
 # Types and shapes ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model
 from ...prepare.cleanup import name_nodes, name_values, unshare_names
 from ...prepare.inlining import inline_functions, raise_ir_version, unlist_initializers
-from .connections import Source, Sources, connections, misfit
+from .connections import Sources, connections, joined_name, misfit
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Iterable[str | os.PathLike[str]]
@@ -100,17 +100,17 @@ def _joined(parts: Mapping[str, ir.Model], connect: Sequence[str]) -> tuple[Join
     sources = connections(inputs, outputs, connect)
     _check_types(parts, sources)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
-    read = {source.joined_name for source in sources.values() if source.part}
-    names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]
+    read = {joined_name(source) for source in sources.values() if source[0]}
+    names = [joined_name((part, name)) for part in reversed(list(outputs)) for name in outputs[part]]
     ordered = tuple(sorted(names, key=read.__contains__))
     readers: dict[str, tuple[str, ...]] = {}
     connected: dict[str, str] = {}
-    for (part, name), source in sources.items():
-        here = f"{part}{SEPARATOR}{name}"
-        if source.part:
-            connected[here] = source.joined_name
+    for end, (maker, name) in sources.items():
+        here = joined_name(end)
+        if maker:
+            connected[here] = joined_name((maker, name))
         else:
-            readers[source.name] = (*readers.get(source.name, ()), here)
+            readers[name] = (*readers.get(name, ()), here)
     return Joined(tuple(parts), readers, connected, ordered), _whole(parts, sources, ordered)
 
 
@@ -141,14 +141,14 @@ def _flat(model: ir.Model) -> None:
 def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
     """Raise ModelError if types or shapes of connected tensors, or of readers of one input, do not fit."""
     first: dict[str, tuple[str, ir.Value]] = {}
-    for (part, name), source in sources.items():
+    for (part, name), (maker, made) in sources.items():
         reader = next(value for value in models[part].graph.inputs if value.name == name)
-        here = f"{part}{SEPARATOR}{name}"
-        if source.part:
-            maker = next(v for v in models[source.part].graph.outputs if v.name == source.name)
-            _check_fit(here, reader, source.joined_name, maker)
+        here = joined_name((part, name))
+        if maker:
+            value = next(v for v in models[maker].graph.outputs if v.name == made)
+            _check_fit(here, reader, joined_name((maker, made)), value)
         else:
-            _check_fit(here, reader, *first.setdefault(source.name, (here, reader)))
+            _check_fit(here, reader, *first.setdefault(made, (here, reader)))
 
 
 def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
@@ -174,8 +174,8 @@ def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[s
         record.append(
             Part(
                 part,
-                {n: Port(sources[part, n].joined_name, shape_of(v)) for n, v in inputs.items()},
-                {n: Port(Source(part, n).joined_name, shape_of(v)) for n, v in results.items()},
+                {n: Port(joined_name(sources[part, n]), shape_of(v)) for n, v in inputs.items()},
+                {n: Port(joined_name((part, n)), shape_of(v)) for n, v in results.items()},
                 dict(model.metadata_props),
             )
         )
@@ -194,9 +194,9 @@ def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[s
     for name, model in models.items():
         _set_prefix(model, name, {symbol for symbol, count in symbols.items() if count > 1})
         values |= {str(value.name): value for value in model.graph.outputs}
-    for (part, name), source in sources.items():
-        own = next(v for v in models[part].graph.inputs if v.name == f"{part}{SEPARATOR}{name}")
-        target = values[source.joined_name] if source.part else whole_inputs.setdefault(source.name, own)
+    for end, (maker, name) in sources.items():
+        own = next(v for v in models[end[0]].graph.inputs if v.name == joined_name(end))
+        target = values[joined_name((maker, name))] if maker else whole_inputs.setdefault(name, own)
         if target is not own:
             own.replace_all_uses_with(target)
     for name, value in whole_inputs.items():
