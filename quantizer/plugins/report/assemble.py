@@ -35,7 +35,6 @@ from .content import (
     OutputQuality,
     Report,
     RunTime,
-    Size,
     Speed,
     TaskScore,
     TensorRecord,
@@ -67,7 +66,7 @@ class Results:
     layers: Any | None = None  # a `LayerReport`: tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
     drift: Any = None  # of a newer profile, a `DriftReport`
-    size: Size | None = None  # of the files of a report that has no other results
+    size: tuple[int, int] | None = None  # bytes of both files, of a report that has no other results
     left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
 
@@ -85,6 +84,7 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         return made
 
     speed = _measured_speed(results)
+    float_bytes, quantized_bytes = _sizes(results)
     budgets: tuple[NoiseBudget, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     times: RunTime | None = None
@@ -135,7 +135,8 @@ def make_report(analysis: Analysis | None, results: Results, title: str) -> Repo
         tool=tool_name(),
         verdict=verdict,
         task=task,
-        size=_size(results),
+        float_bytes=float_bytes,
+        quantized_bytes=quantized_bytes,
         speed=speed,
         int8_share=int8_share(nodes),
         computes_in="int8"
@@ -172,11 +173,12 @@ def _changes(results: Results) -> Iterator[WhatIf]:
         yield from tried_changes(verdict)
 
 
-def _size(results: Results) -> Size | None:
+def _sizes(results: Results) -> tuple[int | None, int | None]:
+    """Return the bytes of the float and of the quantized model."""
     for found in (results.evaluation, results.quantization):
         if found is not None and found.quantized_bytes is not None:
-            return Size(found.float_bytes, found.quantized_bytes)
-    return results.size
+            return found.float_bytes, found.quantized_bytes
+    return results.size or (None, None)
 
 
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:

@@ -156,19 +156,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Size:
-    """Bytes of the model files, external data included."""
-
-    float_bytes: int
-    quantized_bytes: int
-
-    @property
-    def change(self) -> str:
-        """The change of size in words."""
-        return Cost(self.float_bytes, self.quantized_bytes).change
-
-
-@dataclass(frozen=True)
 class Speed:
     """The time of one run."""
 
@@ -288,7 +275,8 @@ class Report(Presented):
         tool: name and version of the writer.
         verdict: the verdict.
         task: the score of both models; None without labels.
-        size, speed: size and speed of both models.
+        float_bytes, quantized_bytes: size of the files of each model, external data included.
+        speed: speed of both models.
         int8_share: fraction of the arithmetic in types of few bits, 0 to 1.
         computes_in: these types, in words.
         kinds: number of nodes of each kind.
@@ -314,7 +302,8 @@ class Report(Presented):
     tool: str
     verdict: Verdict
     task: TaskScore | None = None
-    size: Size | None = None
+    float_bytes: int | None = None
+    quantized_bytes: int | None = None
     speed: Speed | None = None
     int8_share: float | None = None
     computes_in: str = "int8"
@@ -335,6 +324,13 @@ class Report(Presented):
     drift: Any = None
     findings: tuple[Finding, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> Cost | None:
+        """The sizes of both models, None where they are not known."""
+        if self.float_bytes is None or self.quantized_bytes is None:
+            return None
+        return Cost(self.float_bytes, self.quantized_bytes)
 
     @property
     def equalized(self) -> frozenset[str]:

@@ -39,7 +39,7 @@ from ...search.attribution import attribute, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
 from ...targets.target import Recipe
 from .assemble import Results, make_report
-from .content import Report, Size
+from .content import Report
 from .estimates import Analysis, analyse
 
 LAYERS = OptionalModule("the comparison of layers", "quantizer.plugins.layers.layers")
@@ -145,7 +145,7 @@ def _file_report(
         made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
         evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
         layers = _layers(path, file, samples, plan, _few(how, evaluation))
-    results = Results(evaluation, layers=layers, size=Size(path.bytes, file.bytes), left_out=lacking)
+    results = Results(evaluation, layers=layers, size=(path.bytes, file.bytes), left_out=lacking)
     if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)

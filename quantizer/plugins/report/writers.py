@@ -129,7 +129,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         worst = report.outputs[0]
         how = f"{decibels(worst.sqnr)} dB {'expected' if worst.measured is None else 'measured'}"
         yield "worst output", f"{_code(worst.name)}: {how}"
-    if (size := report.size) is not None:
+    if (size := report.cost) is not None:
         yield "size", f"{size_text(size.quantized_bytes)}, {size.change}"
     if report.speed is not None:
         speed = report.speed
