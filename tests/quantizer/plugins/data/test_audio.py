@@ -194,7 +194,7 @@ def test_a_wrong_recipe_is_refused(tmp_path: Path, more: str, says: str) -> None
 
 def test_a_recipe_must_say_the_rate(tmp_path: Path) -> None:
     text = refusal(saved(tmp_path, np.arange(4)), [WAVEFORM])
-    assert "the model does not say which rate it takes" in text
+    assert "contains recordings, but the sample rate of the model is" in text
 
 
 def test_features_that_are_no_signal_are_left_to_python(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def overrides(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize("bits", [0, -1, 65, 10**12, 10**30])
 @pytest.mark.parametrize("scale", [0.1, 0.0])
 def test_a_bit_width_that_is_none_is_refused(bits: int, scale: float, tmp_path: Path) -> None:
-    with pytest.raises(QprofError, match=r"file\.json: .*bitwidth is .*(no width|too large)"):
+    with pytest.raises(QprofError, match=r"file\.json: .*bitwidth is .*(not the width|too large)"):
         planned(tmp_path, overrides(bitwidth=bits, scale=scale, min=-1.0, max=1.0))
 
 
