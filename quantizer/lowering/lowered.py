@@ -110,8 +110,8 @@ def read_equalization(model: ir.Model) -> dict[str, EqualizationScales]:
 def planned_nodes(written: str, lowered: LoweredModel, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
     """Return the plan's quantized nodes that a node of the written model belongs to.
 
-    A conversion belongs to the maker of its tensor, else to the readers, a node of a function to the one that
-    became its call. onnxruntime gives a node that it fuses a longer name.
+    A conversion belongs to the maker of its tensor, else to the readers. onnxruntime gives a node that it
+    fuses a longer name.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
     if written in quantized:
@@ -119,10 +119,6 @@ def planned_nodes(written: str, lowered: LoweredModel, plan: QuantPlan, graph: G
     for name, nodes in lowered.names.nodes.items():
         if written in nodes and name in quantized:
             return (name,)
-    for function in lowered.model.functions.values():
-        if any(node.name == written for node in function.graph.all_nodes()):
-            calls = (n for n in lowered.model.graph.all_nodes() if n.op_identifier() == function.identifier())
-            return tuple(name for name in map(name_of, calls) if name in quantized)
 
     # The tensors that it makes or reads a quantized form of, with whether they are stored in that form.
     tensor_of = {

@@ -189,13 +189,12 @@ def _operators_are_known(model: ir.Model, target: Target) -> Iterator[Finding]:
 
 
 def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """Yield every conversion of the model and its functions, with its quantized tensor."""
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        for node in graph.all_nodes():
-            if node.domain in STANDARD_DOMAINS and node.op_type in CONVERSIONS:
-                quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-                if quantized is not None:
-                    yield node, quantized
+    """Yield every conversion of the model, with its quantized tensor."""
+    for node in model.graph.all_nodes():
+        if node.domain in STANDARD_DOMAINS and node.op_type in CONVERSIONS:
+            quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+            if quantized is not None:
+                yield node, quantized
 
 
 CHECKS: tuple[Check, ...] = (
