@@ -80,16 +80,14 @@ def ranked_nodes(
     planned: PlannedModel,
     samples: RunSamples,
     *,
-    most: int = RANKING_SAMPLES,
     provider: str = CPU,
-    goes_on: Callable[[], bool] = lambda: True,
     noise: NoiseOf | None = None,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
     `noise` of None is that of the worst group of channels of the worst output.
     """
-    few = samples.subset(range(min(most, len(samples.samples))))
+    few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
     axes = class_axes(planned.model)
 
     def noise_of(quantized: Sequence[Outputs] | None) -> float:
@@ -105,7 +103,6 @@ def ranked_nodes(
         alone.units,
         lambda groups: {group: noise_of(outputs) for group, outputs in alone.outputs(groups)},
         lambda own: own,
-        goes_on,
     )
 
     # Within a group the estimate shares out what was measured.
@@ -143,11 +140,7 @@ class NodesAlone:
     ) -> Iterator[tuple[Group, list[Outputs] | None]]:
         """Run the nodes before a group once for all groups: a sample's tensors wait there."""
         walk = SampleWalk(
-            self._source,
-            self._samples.samples,
-            None,
-            provider=self._provider,
-            dequantized=self._dequantized,
+            self._source, self._samples.samples, provider=self._provider, dequantized=self._dequantized
         )
         indices = {
             group: tuple(sorted(place for unit in group for place in self._places[unit])) for group in groups
@@ -199,13 +192,12 @@ def measured_groups(
     units: Sequence[tuple[str, ...]],
     measure: Callable[[Sequence[Group]], Mapping[Group, V]],
     noise_of: Callable[[V], float],
-    goes_on: Callable[[], bool] = lambda: True,
     *,
     worst_alone: bool = False,
 ) -> dict[Group, V]:
     """Return the measurements of all units, in groups of neighbours: the more noise, the smaller ones.
 
-    `goes_on` says if there is time to split again; `worst_alone` splits the worst group down to one unit.
+    `worst_alone` splits the worst group down to one unit.
     """
 
     def split(groups: Sequence[Group]) -> None:
@@ -216,13 +208,11 @@ def measured_groups(
     # All groups, and then parts of those with the most noise.
     measured = dict(measure(parts_of(units, GROUPS)))
     for _ in range(ROUNDS):
-        if not goes_on():
-            break
         noises = {group: noise_of(own) for group, own in measured.items()}
         least = MIN_NOISE_SHARE * sum(noises.values())
         large = [group for group, own in noises.items() if len(group) > 1 and own >= least > 0.0]
         split(sorted(large, key=lambda group: -noises[group])[:MAX_SPLIT])
-    while worst_alone and measured and goes_on():
+    while worst_alone and measured:
         worst = max(measured, key=lambda group: noise_of(measured[group]))
         if len(worst) == 1 or not noise_of(measured[worst]) > 0.0:
             break

@@ -62,15 +62,15 @@ class SplittableModel:
         return [name for name in names if self.last_uses.get(name, -1) >= end]
 
 
-def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> SplittableModel:
-    """Return the index of a prepared model, not edited afterwards; the caller reads `watched` tensors too."""
+def splittable_model(model: ir.Model) -> SplittableModel:
+    """Return the index of a prepared model, not edited afterwards."""
     nodes = tuple(model.graph)
     producers = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
     last_uses: dict[str, int] = {}
     for index, node in enumerate(nodes):
         producers.update((value.name, index) for value in node.outputs if value.name)
         last_uses.update((str(value.name), index) for value in _reads(node))
-    last_uses.update(dict.fromkeys([*(str(v.name) for v in model.graph.outputs), *watched], len(nodes)))
+    last_uses.update(dict.fromkeys((str(v.name) for v in model.graph.outputs), len(nodes)))
     inside = set[int]()  # of the uses of a tensor without a type, as operators of other domains may make
     for value in (value for node in nodes for value in node.outputs if value.name and value.type is None):
         name = str(value.name)
@@ -155,7 +155,6 @@ def open_submodel(
     start: int,
     end: int,
     plan: QuantPlan | None,
-    threads: int = 1,
     *,
     provider: str = CPU,
     dequantized: bool = False,
@@ -169,7 +168,7 @@ def open_submodel(
     submodel = (
         submodel if plan is None else lower_part(submodel, _whole_tables(source, start, end, plan)).model
     )
-    session = open_model(submodel, name, threads, provider, dequantized=dequantized)
+    session = open_model(submodel, name, provider=provider, dequantized=dequantized)
 
     def run_on(values: Values, sample: str) -> dict[str, Any]:
         feed = {n: values[n] for n in inputs}
@@ -215,46 +214,40 @@ def _submodel(
 class SampleWalk:
     """Samples on their way through the graph, with the tensors that are live at the current node.
 
-    A variant, in which some nodes have another plan, begins with these.
+    A variant, in which some nodes have a plan, begins with these; all others are float.
     """
 
     def __init__(
         self,
         source: SplittableModel,
         samples: Sequence[Sample],
-        plan: QuantPlan | None,
-        threads: int = 1,
         *,
         provider: str = CPU,
         dequantized: bool = False,
     ) -> None:
-        """Begin at the first node; a plan of None computes nodes outside variants in float."""
-        self._source, self._plan = source, plan
-        self._open = partial(
-            open_submodel, source, threads=threads, provider=provider, dequantized=dequantized
-        )
+        """Begin at the first node."""
+        self._source = source
+        self._open = partial(open_submodel, source, provider=provider, dequantized=dequantized)
         self._names = [sample.name for sample in samples]
         self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
         self._at = 0
         self._rest_from = -1
         self._rest: Submodel = lambda values, sample: {}
 
-    def outputs(
-        self, first: int, end: int, variant: QuantPlan | None, names: Sequence[str]
-    ) -> Iterator[list[Any]]:
+    def outputs(self, first: int, end: int, variant: QuantPlan, names: Sequence[str]) -> Iterator[list[Any]]:
         """Go on to node `first`; yield tensors of each sample if nodes from there to before `end` have
         another plan."""
         first = max(cut for cut in self._source.cuts if cut <= first)
         end = min(cut for cut in self._source.cuts if cut >= end)
         if first > self._at:
-            step, last_uses = self._open(self._at, first, self._plan), self._source.last_uses
+            step, last_uses = self._open(self._at, first, None), self._source.last_uses
             self._live = [
                 {n: v for n, v in {**values, **step(values, name)}.items() if last_uses.get(n, -1) >= first}
                 for values, name in zip(self._live, self._names, strict=True)
             ]
             self._at = first
         if end != self._rest_from:
-            self._rest_from, self._rest = end, self._open(end, len(self._source.nodes), self._plan)
+            self._rest_from, self._rest = end, self._open(end, len(self._source.nodes), None)
         part = self._open(first, end, variant)
         constants = self._source.constant_outputs
         for live, sample in zip(self._live, self._names, strict=True):
