@@ -28,7 +28,7 @@ REPORTER = OptionalModule("the report", "quantizer.plugins.report.report")
 """Has the reports of the results of commands, for --report."""
 
 NOTES = 2
-"""Notes that a command prints unless it is asked for all; graver findings are always printed."""
+"""Number of notes that a command prints by default; graver findings are always printed."""
 
 
 @dataclass

@@ -81,7 +81,7 @@ FORMER = {
     "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
     "measure-target": "qprof targets NAME --measure COSTS.json",
 }
-"""Commands that there were, and what is typed instead."""
+"""Former commands and their replacements."""
 
 
 def module_name(command: str) -> str:

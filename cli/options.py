@@ -207,7 +207,7 @@ REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"),
 DATA = DataRead()
 _DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 SIZE = Quantity(lambda text: _bytes(text, _DECIMAL), "3000000, 500kB or 1.5MB")
-"""Of a file, in bytes."""
+"""Size of a file, in bytes."""
 RECIPE = RecipeRead()
 
 # ---------------------------------------- commands and help

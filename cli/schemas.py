@@ -165,8 +165,8 @@ REF, USED = "#/$defs/{name}", r"#/\$defs/(\w+)"
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
 """A number of a `--json` document: JSON has no infinity."""
 _ARRAYS: dict[object, dict[str, Any]] = {np.ndarray: {"type": "array"}, Callable: {"not": {}}}
-"""Schemas of types that msgspec does not know; a field says what its elements are. A function is in records
-that are in no document."""
+"""Schemas of types that msgspec does not know; a field describes its elements. Functions are only in records
+without a document."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
 """Every document with a schema. A new `--json` document is one entry here."""
 
 DOCUMENTS = {name: document for name, document in _ALL_DOCUMENTS.items() if document.record is not None}
-"""Those of what is installed."""
+"""Documents of installed plug-ins."""
 
 
 def schema_of(name: str) -> dict[str, Any]:

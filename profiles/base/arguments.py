@@ -40,7 +40,7 @@ WORDS = {
     "ModelProto": "an onnx.ModelProto",
     "Model": "an onnx_ir.Model",
 }
-"""How values of a type are called, where that is not by its name."""
+"""Words for types whose name is not used in messages."""
 
 ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 

@@ -24,7 +24,7 @@ from .errors import MalformedError, not_one_of, unknown_key
 Record = TypeVar("Record")
 Decoders = Mapping[Any, Callable[[Any, str], Any]]
 """A type of a field -> function of the plain value and its place that returns what the field holds; for types
-that a file spells in a way of their own."""
+with a special notation in files."""
 Encoders = Mapping[type, Callable[[Any], object]]
 """The other way round: a type of a value -> function that returns its plain value."""
 

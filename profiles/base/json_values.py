@@ -15,7 +15,7 @@ from .findings import Code, Finding
 from .tool import note
 
 NOT_IN_JSON = {"json": False}
-"""Metadata of a field that a document leaves out, as it is for another reader."""
+"""Marks a field excluded from JSON."""
 
 
 def to_jsonable(value: Any) -> Any:

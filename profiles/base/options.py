@@ -26,8 +26,8 @@ Group = Literal["Basic", "Output format", "Calibration and precision", "Quality"
 """Under which heading `--help` lists an option."""
 
 Takes = Literal["", "file", "new file", "truth", "data", "recipe", "size", "share", "points"]
-"""What the text of an option names, where that is no word or number: a file that is read or written, the
-truth of a metric (a file or folder), samples, a recipe of preprocessing; bytes ("size"), a share, in percent
+"""Meaning of the text of an option that is neither a word nor a number: a file that is read or written, the
+labels of a metric (a file or folder), samples, a recipe of preprocessing; bytes ("size"), a share, in percent
 where it says so ("share"), or points, with or without a sign of percent ("points")."""
 
 

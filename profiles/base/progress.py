@@ -9,11 +9,11 @@ from collections.abc import Callable
 from .tool import LOGGER, Progress
 
 Shown = Progress | bool | None
-"""Who is told of progress: a function that is called, True for lines, False for nobody, None for lines in a
-notebook and nobody elsewhere."""
+"""Receiver of progress: a function, True for printed lines, False for none, None for lines only in a
+notebook."""
 
 Stage = Callable[[str], Progress]
-"""Called with the name of a step that begins; returns what is called after each of its units."""
+"""Called with the name of a step that begins; returns a function to call after each of its units."""
 
 
 def asked_for(shown: Shown) -> Shown:

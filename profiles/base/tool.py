@@ -26,7 +26,7 @@ def __getattr__(name: str) -> str:
 
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of samples done and, where known, their total."""
+"""Called with the number of samples done and, if known, their total."""
 
 LOGGER = logging.getLogger("qprof_onnx")
 """Takes the notes: Python prints warnings on stderr unless told otherwise, the command line each once."""

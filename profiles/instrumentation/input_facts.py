@@ -19,7 +19,7 @@ _NORMALISING = (
     "InstanceNormalization",
     "LayerNormalization",
 )
-"""Operators that scale or shift what they read; the arithmetic ones where the other operand is constant."""
+"""Operators that scale or shift their input; arithmetic ones only if the other operand is constant."""
 
 _MOVING = (
     "Transpose",

@@ -15,7 +15,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 """The two names of the standard operator domain."""
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
-"""Operators whose graph attributes are run as they are written."""
+"""Operators with supported graph attributes."""
 
 
 def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:

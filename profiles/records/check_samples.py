@@ -51,7 +51,7 @@ EXTREME_BYTES = 2 << 20
 """Bytes of the arrays of a sample up to which it can be chosen as extreme."""
 
 POWER_ELEMENTS = 1 << 16
-"""Elements of which the power of a sample is taken."""
+"""Number of elements for the power of a sample."""
 
 EXTREMES = 4
 """Extreme samples at most: the loudest, the quietest, the shortest, the longest."""
@@ -60,7 +60,7 @@ LEVEL = 1
 """Of zlib. numpy takes 6: five times as long, up to a fifth of a profiling run, for a fifth of the bytes."""
 
 MAX_FILE_BYTES = 2 * (DIGEST_BYTES + EXTREMES * EXTREME_BYTES)
-"""Bytes from which on a file, or all of its arrays, are none that qprof wrote."""
+"""Size in bytes from which a file, or all of its arrays, cannot come from qprof."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from ..base.findings import Code, Finding
 from .profile import FLOAT_DTYPES, InputProfile, Profile, Sizes, TensorProfile
 
 FEW_SAMPLES = 8
-"""Fewer samples are few: a profile of 8 can be made in seconds, and of fewer nothing can be told."""
+"""Fewer samples cause a finding: a profile of 8 is made in seconds, and fewer show nothing."""
 
 
 def data_findings(profile: Profile) -> tuple[Finding, ...]:
@@ -68,10 +68,10 @@ def are_equal(profile: Profile) -> bool:
 # Inputs ----------------------------------------------------------------------------------------------------
 
 _IMAGE_CHANNELS = (1, 3, 4)
-"""Of grey, colour and colour with transparency."""
+"""Channels of grey, colour, and colour with transparency."""
 
 _MIN_IMAGE_SIDE = 8
-"""Least height and width of what is taken for an image."""
+"""Least height and width of an image."""
 
 
 @dataclass(frozen=True)

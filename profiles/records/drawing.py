@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 BARS, WIDTH, HEIGHT = 96, 480, 120
-"""Of a drawing: how many bars, and its size in pixels without the text."""
+"""Number of bars of a drawing, and its size in pixels without the text."""
 
 
 def small_histogram(

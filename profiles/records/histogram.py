@@ -261,7 +261,7 @@ def _resampled(
 
 
 UNKNOWN_BINS = EqualBins(0.0, 0.0, np.zeros(0))
-"""No histogram: another tool recorded the range alone."""
+"""No histogram: another tool recorded only the range."""
 
 Bins = Histogram | EqualBins
 """What is known of how the elements of a tensor are spread."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .data_checks import InputCheck
 
 Dim = Count | None
-"""One dimension of a shape: its size, or None where it is free or differed between samples."""
+"""One dimension of a shape: its size, or None if it is free or differed between samples."""
 
 
 FLOAT_DTYPES = ("float", "float16", "bfloat16", "double")

@@ -168,7 +168,7 @@ Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
 
 LARGE = 1 << 16
-"""Elements from which on an array is counted in a call of its own, in slices: the call costs little then."""
+"""Elements from which an array is counted in a separate call, in slices: the call then costs little."""
 
 PLANS = 64
 """Counting plans that are kept, by the shapes of a sample's arrays; samples seldom come in more shapes."""

@@ -23,7 +23,7 @@ from ..samples.samples import title_of
 from .providers import first_line
 
 SMALLEST_EXTERNAL = 256
-"""Weights of at least so many bytes go to the file of weights; smaller ones stay in the model file."""
+"""Least bytes of a weight in the file of weights; smaller ones stay in the model file."""
 
 
 def weight_bytes(model: ir.Model) -> int:

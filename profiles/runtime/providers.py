@@ -110,8 +110,8 @@ PROVIDERS: Mapping[str, tuple[str, str, str]] = {
     "qnn": ("QNNExecutionProvider", "onnxruntime-qnn", "backend_type"),
     "xnnpack": ("XnnpackExecutionProvider", "a build of onnxruntime with --use_xnnpack", ""),
 }
-"""Short name -> full name, what to install, and the option that a device after a colon is ("" for none). A
-provider that is not here is known by its full name."""
+"""Short name -> full name, package to install, and the option for a device after a colon ("" for none). Other
+providers have only their full name."""
 
 
 def check_provider(text: str) -> str:
@@ -261,8 +261,8 @@ def _loads_on_the_cpu(model: str | bytes) -> bool:
 
 
 MAX_COPIED_BYTES = 1 << 29
-"""Bytes of float weights up to which onnxruntime may lay them out anew for its kernels, and fold what is
-computed from them: both are copies in memory. Larger ones it reads from the file that it maps (DECISIONS.md,
+"""Bytes of float weights up to which onnxruntime may change their layout for its kernels, and fold
+computations on them: both are copies in memory. It reads larger ones from the mapped file (DECISIONS.md,
 85)."""
 
 

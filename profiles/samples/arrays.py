@@ -57,7 +57,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 Headers = Mapping[str, ArrayHeader]
 """By the name of an array, or of the input that takes it."""
 CheckHeaders = Callable[[str, Headers], None]
-"""Takes what names a sample, and the headers of its arrays; raises DataError."""
+"""Called with the name of a sample and the headers of its arrays; raises DataError."""
 
 
 def read_npz(source: DataFile, check: CheckHeaders | None = None) -> dict[str, Any]:

@@ -156,7 +156,7 @@ SHORTER_SIDE_PROCESSORS = (
 )
 """Processors for which one number is the length of the shorter side; it is both sides for others."""
 BICUBIC_PROCESSORS = ("CLIP", "Siglip", "Blip", "Bit", "EfficientFormer", "ChineseCLIP")
-"""Processors that interpolate so where the file does not say."""
+"""Processors and their default interpolation."""
 UNSUPPORTED_KEYS = (
     "longest_edge",
     "max_height",

@@ -100,7 +100,7 @@ READERS: tuple[Reader, ...] = (
     ),
     _ARRAYS(recognises=lambda source: True),
 )
-"""The first that recognises a source, and takes the recipe where there is one, reads it."""
+"""The first reader that recognises a source, and accepts the recipe, reads it."""
 
 
 def reader_called(word: str) -> OptionalModule:

@@ -26,7 +26,7 @@ from .samples import digest_text, rows_of, sample_digests
 from .values import InputSpec, Sample, Samples
 
 MAX_SAMPLE_BYTES = 1 << 26
-"""Bytes of the arrays of a sample up to which it can be chosen: what is chosen may be held in memory."""
+"""Largest bytes of a sample that can be chosen, because chosen samples may be kept in memory."""
 
 
 @dataclass(frozen=True, order=True)

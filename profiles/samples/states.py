@@ -357,8 +357,8 @@ def with_states(
 
 
 MIN_SEQUENCES = 8
-"""A limit draws at least so many sequences: two of them are held out. Of more there would be few steps each,
-and a state shows only after some."""
+"""Least number of sequences that a limit draws: two of them are held out. With more, each would have few
+steps, and states only matter after some steps."""
 
 
 def drawn_steps(steps: Samples, limit: int) -> tuple[int, ...]:

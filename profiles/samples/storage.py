@@ -25,7 +25,7 @@ REMOTE = OptionalModule("the reader of URLs", "quantizer.plugins.data.remote_sto
 """Has the functions of this module for objects of a store, and `RemoteFile`."""
 
 SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")
-"""User and password before an "@"; without a password, what is there may be a container or a revision."""
+"""User and password before an "@"; without a password, it may be a container or a revision."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ Role = Literal[
     "ids", "attention_mask", "token_type_ids", "position_ids", "has_past", "text",
     "target_ids", "target_mask", "next_ids",
 ]  # fmt: skip
-"""What an input takes of a text; `text` is the text itself, `has_past` whether there were tokens before.
-
-Of a pair for an encoder and a decoder `target_ids` are the tokens of the answer as the decoder reads them,
-`target_mask` is their mask, and `next_ids` the token after them, of a decoder that goes on.
+"""Contents of an input for a text; `text` is the text itself, `has_past` whether there were tokens before.
+For a pair of an encoder and a decoder, `target_ids` are the tokens of the answer for the decoder,
+`target_mask` is their mask, and `next_ids` the token after them, for a decoder that continues.
 """
 
 OF_TARGET: Collection[Role] = ("target_ids", "target_mask", "next_ids")

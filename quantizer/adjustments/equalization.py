@@ -56,7 +56,7 @@ MAX_SCALE_RATIO = 2.0**12
 """Largest ratio of two scales: channels that are smaller still have no share in the result."""
 
 FREE_GAIN_DB = tuned(0.5, figure="none", chosen_on="by hand", holds=(0.4, 0.5))
-"""Least expected gain at the readers for which scales are taken that constants can take."""
+"""Least expected gain at the readers for scales that constants can absorb."""
 
 INSERTED_GAIN_DB = tuned(
     2.0,
@@ -69,9 +69,9 @@ INSERTED_GAIN_DB = tuned(
 )
 """Least expected gain at the readers for which a Mul is added.
 
-QuantizeLinear with a scale for each channel would do without, in 1,557 microseconds. Gains are estimated at
-the readers: at the outputs, `noise_flow` has it, only scales of an encoder's later half matter, where the
-earlier half gains more when measured (1.7 dB against 0.6).
+QuantizeLinear with a scale for each channel would replace it, in 1,557 microseconds. Gains are estimated at
+the readers. Estimates at the outputs by `noise_flow` favour an encoder's later half, but measurements show a
+larger gain in the earlier half (1.7 dB against 0.6).
 """
 
 

@@ -47,7 +47,7 @@ DAMPING = tuned(
 """Share of the mean second moment that is added to each column's own."""
 
 CHUNK = 1 << 20
-"""Weights that are rounded together; what a column of a block needs stays in the processor's cache."""
+"""Weights that are rounded together; the data of a column of a block stay in the processor's cache."""
 
 BLOCK = 64  # columns whose errors are compensated in the columns before them together
 

@@ -88,7 +88,7 @@ CHOSEN_ON_HELD_OUT = Finding(
 """Remark on a verdict after a fix."""
 
 FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
-"""Of the latency of a fix that is tried: enough to tell 5 %."""
+"""Latency settings for trying a fix: enough to detect a difference of 5 %."""
 
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 """Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
@@ -259,7 +259,7 @@ def _is_in_verdict(finding: Finding) -> bool:
 
 
 CHECKED_TRUTHS = 8
-"""Samples on which the truth is held against the float model first."""
+"""Samples on which labels are first compared with the float model."""
 
 
 def _check_judging(

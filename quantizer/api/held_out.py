@@ -27,7 +27,7 @@ HELD_OUT_FRACTION = 4
 """One in this many samples is held out."""
 
 MIN_HELD_OUT_SAMPLES = 4
-"""Samples that are held out at least, where that leaves as many for the profile."""
+"""Least number of held-out samples, if as many are left for the profile."""
 
 
 @dataclass(frozen=True)

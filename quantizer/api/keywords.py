@@ -20,8 +20,8 @@ from ..targets.target import Recipe
 from .options import settings_of, settings_with
 
 ConfigLike: TypeAlias = QuantConfig | Recipe | str | os.PathLike[str]
-"""What becomes of a model: settings, a word such as "weight-only-4", or the YAML file of settings or of a
-target. Of a `QuantConfig` those settings hold that are not the default; the target decides the others."""
+"""Configuration: settings, a word such as "weight-only-4", or the YAML file of settings or of a target. From
+a `QuantConfig` only settings that differ from the default count; the target decides the others."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

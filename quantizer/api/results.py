@@ -39,7 +39,7 @@ from ..search.verdict import Composition, FloatNodes, Judged, Verdict, compositi
 from ..targets.machine import how_to_time, processor
 
 SHOWN = 2
-"""Outputs whose quality is told without `every`; JSON has all."""
+"""Outputs whose quality is printed without `every`; JSON has all."""
 
 
 def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:

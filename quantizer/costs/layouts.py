@@ -18,7 +18,7 @@ PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:sequence:picture", "Conv:grouped", 
 """Those of float that compute in the usual layout."""
 
 SEVERAL_BLOCKS = (ChannelLayout.COMBINES_BLOCKS, ChannelLayout.JOINS_BLOCKS)
-"""Of operators that keep blocks where all that they read is in blocks."""
+"""Layout of operators that keep blocks if all inputs are in blocks."""
 
 
 Change = tuple[str, str, str]

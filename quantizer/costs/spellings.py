@@ -14,7 +14,7 @@ from ..plan.rewrites import float_rewrites
 from .kernels import Sizes, Work, work_of
 
 Piece = tuple[Work, str]
-"""A kernel that a spelling consists of, and what it computes on: "integer", "dynamic" or "float"."""
+"""A kernel of a spelling, and its arithmetic: "integer", "dynamic" or "float"."""
 
 Pieces = Callable[[Node, Sizes], tuple[Piece, ...]]
 """The kernels that stand for a node; none for a node that is written together with a later one."""

@@ -331,7 +331,7 @@ def _unfit_truth(score: Score) -> str:
 
 
 MIN_REFUSED_ROWS = 10
-"""Rows of which the float model has none right where truth is refused: fewer may be an accident."""
+"""Least rows for rejecting labels because the float model gets no row right."""
 
 
 def check_truth(truth: str | Path, scores: Score | None, assumed: Iterable[Finding]) -> None:

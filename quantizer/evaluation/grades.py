@@ -46,7 +46,7 @@ MEASURED_DB: Mapping[OutputKind, float] = {"decision": 3.0, "embedding": 3.0, "s
 median, those of signals 2 to 3 dB too good (`noise.output_limits`)."""
 
 FAIR_DB = 6.0
-"""dB below what is needed within which an output is fair: twice the error."""
+"""dB below the limit within which an output is fair: twice the error."""
 
 WANTED_DROP = tuned(
     1.0,
@@ -77,7 +77,7 @@ DOUBTED = tuned(
     ),
     chosen_on="ten trained models with weights of 2 to 8 bits, and of onnxruntime; their tuning splits",
 )
-"""Times its limit that an output may be off and be fair, where a score shows no loss and cannot decide."""
+"""Times its limit up to which an output is fair, if a score shows no loss but cannot decide."""
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:

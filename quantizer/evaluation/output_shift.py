@@ -356,7 +356,7 @@ MAX_JUDGED_ELEMENTS = 2**23
 """Elements of outputs that are kept of each model to be judged: 32 MB of float32. The first samples count."""
 
 SEQUENCE_RANK = 3
-"""Most dimensions of an input that may say what is padding."""
+"""Most dimensions of an input that may mark padding."""
 
 
 @dataclass(eq=False)

@@ -99,7 +99,7 @@ NOT_RUN = Finding(
     "it was loaded and not test-run: no inputs could be made up that the float model takes",
     remedy=EVALUATE,
 )
-"""Finding on a model that was written without a run; of no use where samples are run afterwards."""
+"""Finding on a model that was written without a run; dropped if samples are run afterwards."""
 
 
 def _loadable(file: Path) -> str | bytes:

@@ -53,7 +53,7 @@ TYPE_OPSETS: Mapping[ir.DataType, int] = {
 """The opset in which tensors of a type are written. Floating-point types of 8 bits came with 19; runtimes and
 other tools take them from 21 on."""
 CONVERSION_OPSETS: Mapping[ir.DataType, int] = {**TYPE_OPSETS, ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
-"""The same of what QuantizeLinear and DequantizeLinear read and make."""
+"""The same for inputs and outputs of QuantizeLinear and DequantizeLinear."""
 IR_VERSIONS: Mapping[int, int] = {19: 9, 21: 10, 23: 11, 24: 11}
 """The IR version of each of these."""
 

@@ -25,7 +25,7 @@ RECORD = "qprof.quantized_tensors"
 """Key in the metadata of a written model."""
 
 PADDED = "qprof.padded_channels"
-"""Another one: activation -> the channels that it has in the float model, where the written one has more."""
+"""Another key: activation -> its channels in the float model, if the written model has more."""
 
 EQUALIZED = "qprof.equalization"
 """Another one: activation -> the scales of its equalized channels, as the plan has them."""

@@ -21,7 +21,7 @@ from .writers import Task
 STANDARD_INPUTS = 8
 """Inputs of the standard operator; scale and zero point of its two weights follow."""
 GATES_AXIS = 1
-"""Of the standard weights, [directions, gates * hidden, inputs]."""
+"""Axis of the gates in the standard weights, [directions, gates * hidden, inputs]."""
 
 
 def dynamic_lstm(task: Task) -> bool:

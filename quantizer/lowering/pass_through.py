@@ -30,7 +30,7 @@ _ROUNDED: Mapping[str, Callable[[Floats], Floats]] = {
     "round_prefer_floor": lambda place: np.ceil(place - 0.5),
     "round_prefer_ceil": lambda place: np.floor(place + 0.5),
 }
-"""How such a coordinate becomes an index, by the attribute nearest_mode."""
+"""Rounding of a coordinate to an index, by the attribute nearest_mode."""
 
 
 def pass_through(task: Task) -> bool:

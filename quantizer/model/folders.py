@@ -14,7 +14,7 @@ from ...profiles.base.json_values import settings_beside
 from ...profiles.base.tool import note
 
 USUAL_FILES = ("model.onnx", "onnx/model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
-"""What optimum and the pages of onnx-community call the file of a model; the first that exists is taken."""
+"""Usual names of model files by optimum and onnx-community; the first that exists is used."""
 
 ENCODER = "encoder_model.onnx"
 DECODERS = ("decoder_model_merged.onnx", "decoder_model.onnx", "decoder_with_past_model.onnx")

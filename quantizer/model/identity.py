@@ -18,7 +18,7 @@ from .external_data import WidenedTensor
 from .graph import input_name
 
 PART_ELEMENTS = 1 << 18
-"""Elements that are laid out in memory at once where they do not lie as they are hashed."""
+"""Elements that are rearranged in memory at once, if they are not stored in the order of hashing."""
 
 MAX_STRUCTURE_ELEMENTS = 64
 """Elements up to which an integer constant (axes, pads, shapes) is part of the structure."""

@@ -27,10 +27,11 @@ MAX_NAME_BYTES = 255
 """Bytes of the name of a file that every common system takes."""
 
 DIGITS = 16
-"""Of the digest in the name of a file of weights."""
+"""Length of the digest in the name of a file of weights."""
 
 MIN_EXTERNAL_BYTES = 1024
-"""Initialisers of fewer bytes stay in the model file, where shape inference of other tools sees them."""
+"""Initialisers of fewer bytes stay in the model file, so that shape inference of other tools can read
+them."""
 
 
 def has_external_data(model: ir.Model) -> bool:
@@ -102,7 +103,7 @@ def written_bytes(model: ir.Model, external: bool = False) -> int:
 
 
 PLACE_BYTES = 300
-"""That a model says at most of where a weight is: name, offset and length in a file."""
+"""Largest size of an external reference in a model: name, offset and length in a file."""
 
 NESTED_BYTES = 16
 """By which the lengths of graphs grow that are written before them."""
@@ -164,7 +165,7 @@ def _old_data(file: Path) -> list[Path]:
 
 
 MAX_IN_MEMORY = 1 << 26
-"""Bytes of weights up to which a model is handed to a session as it is, which holds on to them."""
+"""Largest size of the weights of a model that is passed to a session in memory, which keeps them."""
 
 
 def in_memory(model: ir.Model) -> bytes | None:

@@ -208,8 +208,8 @@ MAX_SLOPE = tuned(
     chosen_on="by hand",
     holds=(1.2, 1.875),
 )
-"""Largest slope of a function that is taken into account: the readers of a steeper one, such as a logarithm,
-are not linear, and squared error after it is not what they suffer from."""
+"""Largest slope of a function that counts: readers of a steeper one, such as a logarithm, are not linear, and
+squared error after it is not the right measure."""
 
 SLOPE_POINTS = 1024
 """Points at which the slope is computed."""

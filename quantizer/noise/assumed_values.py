@@ -25,7 +25,7 @@ ASSUMED_RMS = tuned(
 """Root mean square of a tensor's values over the largest magnitude in its range: a careful assumption."""
 
 ELEMENTS = 10**6
-"""Elements of an assumed histogram, which has shares alone."""
+"""Number of elements of an assumed histogram, which only has fractions."""
 
 
 def with_assumed_values(profile: Profile) -> Profile:

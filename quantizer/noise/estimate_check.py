@@ -13,10 +13,10 @@ BAND = (-8.0, 10.0)
 models on which this was chosen (tuning splits). Most estimates are a little too careful."""
 
 DECISION_BAND = (-22.0, 22.0)
-"""The same for probabilities: where nearly all samples are decided, the few that are not make the noise."""
+"""The same for probabilities: if nearly all samples are decided, the few others make the noise."""
 
 CALCULATED_BAND = (-25.0, 35.0)
-"""The same for an estimate from profile and weights alone."""
+"""The same for an estimate from profile and weights."""
 
 
 def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from ..prepare.prepare import PreparedModel, ProfileLike
 from .measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
 
 Measured = tuple[Profile, tuple[Finding, ...]]
-"""A profile with the noise that was measured; or as it was, with the finding that says why it has none."""
+"""A profile with measured noise; or without it, and the finding with the reason."""
 
 STEP = "measurement of how noise travels"
 

@@ -47,7 +47,7 @@ MASKED_ROW_DEPTH = tuned(
     ),
     chosen_on="by hand",
 )
-"""A row whose largest is this far below that of its tensor holds fillers alone."""
+"""A row whose largest value is this far below that of its tensor contains only fillers."""
 
 Rows = frozenset[tuple[int, ...]]
 """The axes along which readers look for the largest, from the last, which is -1; () for all."""
@@ -55,7 +55,7 @@ Rows = frozenset[tuple[int, ...]]
 WHOLE: Rows = frozenset({()})
 
 MAX_FOLLOWED_NODES = 8
-"""Most nodes between a mask and what makes zeros of it."""
+"""Most nodes between a mask and the node that turns it into zeros."""
 
 MIN_BINS = 256
 """Bins over `VANISHING_DISTANCE` with which a histogram shows the values beside fillers."""

@@ -55,7 +55,7 @@ MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even; onnxruntime's Round takes longer."""
 
 NEAR_OVERFLOW = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
-"""A mean square above it has overflowed: such a tensor is not rounded. Fillers stay above its negative."""
+"""A mean square above it has overflowed: the tensor is not rounded. Fillers stay above its negative."""
 
 
 @dataclass(frozen=True)

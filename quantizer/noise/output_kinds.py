@@ -91,9 +91,8 @@ BOX = 4
 """Columns of a box."""
 
 FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
-"""Columns of a vector that is taken for an embedding though nothing in the graph tells it from numbers of a
-regression, and the most that their deviations differ by, or those of logits: as many columns are a field,
-read as one."""
+"""Least columns of an embedding that the graph does not distinguish from numbers of a regression, and the
+largest ratio of their deviations, or of those of logits: so many columns are a field, read as one."""
 
 FEWEST_LOGITS = 3
 """Rows that show whether values may be logits."""

@@ -48,7 +48,8 @@ VALUES_DB = tuned(
     figure="12 lost nothing of boxes, and 30 made a detector 1.2 times as slow (DECISIONS.md, 23)",
     chosen_on="a detector",
 )
-"""Over what varies, of boxes beside scores too: noise of 1 % of it takes half a point of correlation."""
+"""Relative to the variation, also for boxes beside scores: noise of 1 % of it costs half a point of
+correlation."""
 
 SIGNAL_DB = tuned(
     38.0,
@@ -58,15 +59,15 @@ SIGNAL_DB = tuned(
     ),
     chosen_on="super-resolution",
 )
-"""Over what varies: in a picture whose brightness has a deviation of a quarter of the range this is a PSNR of
-50 dB, of which a network of 38 dB loses 0.3 dB, and one of 35 dB 0.14."""
+"""Relative to the variation: for a picture whose brightness has a deviation of a quarter of the range this is
+a PSNR of 50 dB, which costs a network of 38 dB 0.3 dB, and one of 35 dB 0.14."""
 
 STEP_SHARE = tuned(
     1.0 / 40.0,
     figure="none: 2 % of the values become another number",
     chosen_on="by hand",
 )
-"""Deviation of the noise where values are rounded, in steps."""
+"""Deviation of rounding noise, in steps."""
 
 COMPARED_DB = tuned(
     30.0,
@@ -83,7 +84,7 @@ TOLERANCE = tuned(
     ),
     chosen_on="a forecaster, poses, a perceptron that was made",
 )
-"""Typical error of values as measured, over what varies in their column."""
+"""Typical measured error of values, divided by the variation of their column."""
 
 PLACES_TOLERANCE = tuned(
     0.1,
@@ -103,7 +104,7 @@ AT_RANDOM = "it is drawn at random"
 """Why an output cannot be compared."""
 
 MIN_VARYING = 1e-3
-"""Least part of its power that is taken to vary in a tensor: few samples may all give the same."""
+"""Least fraction of a tensor's power that counts as variation: few samples may all give the same."""
 
 LIMITS: Mapping[OutputKind, tuple[float, bool]] = {
     "decision": (DECISION_DB, False),
@@ -113,7 +114,7 @@ LIMITS: Mapping[OutputKind, tuple[float, bool]] = {
     "state": (0.0, False),
     "values": (VALUES_DB, True),
 }
-"""SQNR in dB of each kind, and whether it is over what varies; 0 for none."""
+"""SQNR in dB of each kind, and whether it is relative to the variation; 0 for no limit."""
 
 WORDS: Mapping[OutputKind, str] = {
     "decision": "a decision",

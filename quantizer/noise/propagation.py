@@ -61,7 +61,7 @@ from .recurrence import Recurrence, recurrence_of
 Floats = npt.NDArray[np.float64]
 
 MIN_KEPT_BY_CLIP = 1.0 / 16.0
-"""Least share of its values that a clip is taken to keep: its profile does not show what was clipped."""
+"""Least fraction of values that a clip is assumed to keep: its profile does not show clipped values."""
 
 
 class Level(NamedTuple):
@@ -366,7 +366,7 @@ MAX_CORRECTION = 1e4
 
 
 WeightErrors = dict[tuple[str, QuantParams], float | None]
-"""Squared errors of quantized constants over their squares, by name and parameters; None for zeros alone."""
+"""Squared errors of quantized constants over their squares, by name and parameters; None for all zeros."""
 
 
 def measured_gains(
@@ -445,8 +445,8 @@ STRAIGHT = tuned(
     chosen_on="by hand",
     holds=(1.6, 2.5),
 )
-"""By which factor the transmitted noise may differ from proportion, from the measured level down to
-`LEVEL_RANGE` of it, for a gain to be taken as the same at all levels."""
+"""Largest factor by which the transmitted noise may differ from proportion, from the measured level down to
+`LEVEL_RANGE` of it, if a gain is assumed to be constant."""
 
 LEVEL_RANGE = 1e-3
 """The range of levels, 30 dB."""
@@ -477,8 +477,8 @@ MAX_COPY_NOISE = tuned(
     chosen_on="by hand",
     holds=(8.0, 12.5),
 )
-"""Noise over signal in the rounded copy beyond which the measurement says nothing of a plan: between products
-that stay float no plan rounds what the copy rounds."""
+"""Noise over signal in the rounded copy beyond which the measurement does not apply to a plan: between float
+products, no plan rounds as much as the copy."""
 
 
 def _is_infinite(noise: TensorNoise, figure: float | None) -> bool:

@@ -31,7 +31,7 @@ OPSET = 14
 """Version of the operators."""
 
 INPUT_NOISE = 1e-3
-"""Power of the noise over that of the input from which the gain is taken: what 8 bits leave, about."""
+"""Power of the noise over that of the input for measuring the gain: about that of 8 bits."""
 
 STATES = ("h", "c")
 """The inputs that are first states: the output's, and the memory's of an LSTM."""

@@ -159,7 +159,7 @@ FLOAT8E5M2FNUZ = QuantType("float8e5m2fnuz", 8, True, number=FloatFormat(5, 2, 1
 
 MXFP4 = QuantType("mxfp4", 4, True, "float4e2m1", FLOAT4E2M1.number, BlockScales("float8e8m0", 32))
 MXFP8 = QuantType("mxfp8", 8, True, "float8e4m3fn", FLOAT8E4M3FN.number, BlockScales("float8e8m0", 32))
-"""Of the Open Compute Project's specification of microscaling formats, 1.0."""
+"""As in the Open Compute Project's specification of microscaling formats, 1.0."""
 NVFP4 = QuantType(
     "nvfp4",
     4,

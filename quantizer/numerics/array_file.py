@@ -22,7 +22,7 @@ MIN_FILE_BYTES = 16 << 10
 """Bytes of an array from which it is in the file: a smaller one would waste much of its last page."""
 
 FILE_GROWTH_BYTES = 64 << 20
-"""Bytes that the file system is asked for at once, unless an array needs more."""
+"""Bytes requested from the file system at once, unless an array needs more."""
 
 
 class OwnMap(mmap.mmap):

@@ -35,7 +35,7 @@ Shape = tuple[int, int, int]
 """A weight whose middle axis is divided into blocks: sizes before it, of it, and after it."""
 
 SHRINKS = tuple(1.0 - step / 20.0 for step in range(10))
-"""Shares of a block's range that are tried: below 0.55 what saturates costs more than rounding gains."""
+"""Fractions of a block's range that are tried: below 0.55, saturation costs more than rounding gains."""
 
 MAX_SEARCHED_BITS = 4
 """Bits up to which the ranges of blocks are shrunk: with more, saturation gains next to nothing."""

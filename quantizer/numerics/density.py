@@ -110,7 +110,7 @@ FINEST = 1e-4
 """Width of the innermost bins as a share of the tensor's largest magnitude."""
 
 ROUNDS, STEPS = 8, 4
-"""Rounds of iterative proportional fitting, and at most so many Newton steps of the tilts in each."""
+"""Rounds of iterative proportional fitting, and the most Newton steps of the tilts in each."""
 
 MOST_TILT, MOST_STEP = 1e4, 8.0
 """Largest magnitude of a tilt, and of its change in one Newton step."""

@@ -196,8 +196,8 @@ EXTRAPOLATION = Fill(
         node.attributes.get_string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     ),
 )
-"""Of Resize outside of the region of interest."""
+"""Fill of Resize outside of the region of interest."""
 SAMPLED_ZEROS = Fill(applies=lambda node: node.attributes.get_string("padding_mode", "zeros") == "zeros")
-"""Of GridSample outside of its input."""
+"""Fill of GridSample outside of its input."""
 ZEROS = Fill()
-"""Of padded convolutions and pools, of regions outside of an image, and of triangles."""
+"""Fill of padded convolutions and pools, of regions outside of an image, and of triangles."""

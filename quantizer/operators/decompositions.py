@@ -14,7 +14,7 @@ POINTWISE_MARKERS = ("Sigmoid", "Erf")
 """Operators by which functions of one variable are recognised."""
 
 MAX_NODES_AFTER_MARKER = 4
-"""Nodes of such a function after its marker, at most."""
+"""Most nodes of a decomposed function after its marker."""
 
 NORMALIZATION = ("Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Cast")
 """Operators that a layer normalisation is written with."""

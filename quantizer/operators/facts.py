@@ -34,7 +34,7 @@ class KernelSizes(StrEnum):
     MATRIX_STACK = "matrix-stack"  # a product of matrices for each matrix of a stack
     MATRIX = "matrix"  # one product of matrices
     ATTENTION = "attention"
-    """Products of queries and keys, and of what Softmax makes of them and values; the cache is copied."""
+    """Products of queries and keys, and of their Softmax and values; the cache is copied."""
     RECURRENT = "recurrent"  # a product of a matrix and a vector for each step
 
 
@@ -48,9 +48,9 @@ class ChannelLayout(StrEnum):
     KEEPS_BLOCKS = "keeps-blocks"  # takes blocks and returns blocks, and works with the channels last
     COMBINES_BLOCKS = "combines-blocks"  # the same where all that it reads is in blocks and of one shape
     JOINS_BLOCKS = "joins-blocks"
-    """The same where all that it reads is in blocks, which are joined along the channels."""
+    """The same if all inputs are in blocks, which are joined along the channels."""
     ANY_AXIS = "any-axis"
-    """Blocks are taken apart before it; with the channels last it works once its attributes are changed."""
+    """Blocks are converted back before it; with channels last it needs changed attributes."""
     CHANNELS_FIRST = "channels-first"  # needs the layout of the model
 
 
@@ -124,7 +124,7 @@ class AfterConvolution(StrEnum):
 
 
 Singularity = Callable[[ir.Node, int], bool]
-"""Whether a node has no finite value where its input of this index is 0."""
+"""Whether a node is infinite if its input of this index is 0."""
 
 
 def finite_at_zero(node: ir.Node, index: int) -> bool:

@@ -88,7 +88,7 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
 
 
 STEP = 1e-4
-"""By which a tensor inside a chain is changed to see what that does to the result."""
+"""Change of a tensor inside a chain, to test its effect on the result."""
 
 
 def slopes_inside(chain: PointwiseChain, inner: Sequence[str], opset: int) -> UnaryFunction:

@@ -74,8 +74,8 @@ class Node:
 
 
 Use = tuple[Node, int]
-"""One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that
-the node holds as an attribute reads the value."""
+"""One use of a value: the node that reads it, and the index of the input. The index is -1 if a subgraph of
+the node reads the value."""
 
 
 def node_view(node: ir.Node) -> Node:

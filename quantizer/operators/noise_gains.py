@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .graph import Graph, Node
 
 STEP = 1e-5
-"""Share of a tensor's largest value over which a slope is taken."""
+"""Fraction of a tensor's largest value over which a slope is computed."""
 DRAWS = 8
 """Values of the noise, evenly over the interval of uniform noise, for which a function is computed."""
 OCTAVES = 10
-"""Into which the bin next to zero is split, where a slope may depend on how small a value is."""
+"""Number of parts of the bin next to zero, if a slope depends on small values."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class ChannelScaling(StrEnum):
 
 
 OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, ChannelScaling.BOTH_OPERANDS)
-"""Of the four arithmetic operators."""
+"""Channel scaling of the four arithmetic operators."""
 
 
 @dataclass(frozen=True)
@@ -211,15 +211,15 @@ _pass = partial(Rule, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.A
 """The entry of another function with one pass over its elements, in any layout."""
 
 _reduce = partial(Rule, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS)
-"""The entry of what computes one element of those along axes."""
+"""The entry of operators that reduce elements along axes."""
 
 _combine = partial(
     Rule, kernel=KernelSizes.BROADCAST, layout=ChannelLayout.ANY_AXIS, data=None, elementwise=True
 )
-"""The entry of what computes each element of two, which may be repeated."""
+"""The entry of elementwise operators with two inputs, with broadcasting."""
 
 _move = partial(_pass, constraint=Constraint.SAME, values=Values.PLACED)
-"""The entry of what moves values, mostly some to places that are fixed beforehand."""
+"""The entry of operators that move values, mostly to fixed places."""
 
 _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
@@ -759,7 +759,7 @@ CHAIN_RULE = Rule(
 UNKNOWN = Operator(
     "", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, shape_inputs=None, domain="?"
 )
-"""What is taken to be true of an operator of another domain: any value may decide on shapes of outputs."""
+"""Assumptions about an operator of another domain: any value may decide on shapes of outputs."""
 
 ORDINARY = Operator("", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
 """What is true of an operator of ONNX without an entry: one pass over its elements, and the defaults."""

@@ -20,7 +20,7 @@ from ..operators.table import ChannelScaling
 from .plan import Implementation, Kind, QuantPlan
 
 CHANNELS = 1
-"""The axis of the channels in what convolutions read and make."""
+"""The axis of the channels in inputs and outputs of convolutions."""
 
 
 PaddedConstant = tuple[str, int, int]

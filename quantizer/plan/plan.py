@@ -269,13 +269,13 @@ SAME_DB = 200.0
 """SQNR from which on there is no difference."""
 
 DESTROYED = 10.0
-"""How many times its limit an output is off from which on it is beyond doubt worth nothing."""
+"""Times its limit from which an output is destroyed."""
 
 UNBLOCKED = 128
-"""Elements of a block where the kernel of packed weights wants blocks, and a weight has a scale for each
-channel: the scale is repeated, and the kernel rounds the activations in blocks of this size. 1536 x 384 with
-128 rows, 8 bits, times float: 0.86 with 32, 0.74 with 64, 0.68 with 128, 0.59 with 256; the activations keep
-45, 45, 44 and 43 dB."""
+"""Elements of a block for kernels of packed weights if a weight has a scale for each channel: the scale is
+repeated, and the kernel rounds the activations in blocks of this size. 1536 x 384 with 128 rows, 8 bits,
+times float: 0.86 with 32, 0.74 with 64, 0.68 with 128, 0.59 with 256; the activations keep 45, 45, 44 and 43
+dB."""
 
 
 @dataclass(frozen=True)

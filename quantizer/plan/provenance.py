@@ -137,7 +137,7 @@ def borders_in(metadata: Mapping[str, str]) -> dict[str, QuantParams]:
 
 
 FLOAT_TYPE = "qprof.float_type"
-"""Key in the metadata of a written model: float16 where that is what stays float."""
+"""Key in the metadata of a written model: float16 if its float nodes have this type."""
 
 
 def write_metadata(model: ir.Model, values: Mapping[str, str | Mapping[str, Any]]) -> None:

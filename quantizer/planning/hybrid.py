@@ -107,7 +107,7 @@ MIN_TABLE_SQNR_DB = tuned(
     figure="none",
     chosen_on="by hand",
 )
-"""SQNR that an embedding table must keep, where no limit was asked for."""
+"""Least SQNR of an embedding table without a limit by the user."""
 MIN_DYNAMIC_SQNR_DB = tuned(
     10.0,
     figure="none: noise of a tenth of the signal",

@@ -306,7 +306,8 @@ def _type_of(array: Array) -> onnx.TypeProto:
 # Large constants that a written model computes as the original does ----------------------------------------
 
 FOLDED = "qprof.folded"
-"""Key in `Value.meta` of a folded constant: its `FoldedNode`, which output it is, and what came of it."""
+"""Key in `Value.meta` of a folded constant: its `FoldedNode`, the index of the output, and its
+replacement."""
 
 LARGE = 4 << 10
 """Bytes from which on a folded constant is computed again in a written model: less is not worth the nodes."""

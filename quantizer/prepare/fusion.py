@@ -385,7 +385,7 @@ def widen_numbers(node: ir.Node, taken: set[str]) -> int:
 
 HARD_SWISH_OPSET = 14
 SIXTH = {"alpha": 1 / 6, "beta": 0.5}
-"""Of the HardSigmoid that HardSwish multiplies x by."""
+"""Attributes of the HardSigmoid by which HardSwish multiplies x."""
 
 
 @each("Mul", "Div")

@@ -121,13 +121,13 @@ BEYOND_LOADING: Mapping[Repeated, Repeated | None] = {
     fold_into_convolutions: None,
     widen_numbers: None,
 }
-"""The repeated steps that do more than onnxruntime does by itself when it loads a model, each to the part
-that it does, None for nothing. Of the others it does the same, or what they remove takes it no time; `unfuse`
-is one of these, since fused operators are priced as their parts."""
+"""The repeated steps that do more than onnxruntime when it loads a model, each with onnxruntime's part, None
+for nothing. The other steps are done by onnxruntime too, or remove nodes that take no time; `unfuse` is one
+of these, because fused operators are priced as their parts."""
 
 WHOLE_MODEL_STEPS: Sequence[Step] = (lift_constants, infer_shapes)
-"""Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others are given
-each subgraph as a model of its own."""
+"""Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others get each
+subgraph as a separate model."""
 
 LAST_STEPS: Sequence[Step] = (
     trim_inputs,
@@ -138,7 +138,7 @@ LAST_STEPS: Sequence[Step] = (
     clean_shapes,
     infer_shapes,
 )
-"""Steps done once at the end. Shapes are inferred afresh, so that they depend on the final graph alone."""
+"""Steps done once at the end. Shapes are inferred again, so that they depend only on the final graph."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class ModelFile(os.PathLike[str]):
 
 
 DOMAIN, OP_TYPE = "qprof", "QuantizationProfile"
-"""Of the function that records an activation in an instrumented model, and as in Glow."""
+"""Name of the function that records an activation in an instrumented model, as in Glow."""
 
 
 def is_instrumented(model: ir.Model) -> bool:

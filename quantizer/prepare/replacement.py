@@ -68,4 +68,4 @@ class Replacement:
 
 
 Results = Sequence[ir.Value]
-"""What stands for the outputs of a node; none where it has to stay."""
+"""Replacements of a node's outputs; empty if it must stay."""

@@ -195,7 +195,7 @@ def _refine(value: ir.Value, inferred: ir.Value) -> int:
 Dims = Sequence[int | ir.SymbolicDim]
 
 IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
+"""Operators that onnxruntime has in the default domain, in opsets in which ONNX does not have them."""
 
 LIKE_FIRST_INPUT = (
     *("FastGelu", "GroupNorm", "Inverse", "RotaryEmbedding", "SkipGroupNorm", "Trilu"),

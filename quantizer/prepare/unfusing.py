@@ -72,7 +72,7 @@ def _is_used(value: ir.Value) -> bool:
 # Attention --------------------------------------------------------------------------------------------------
 
 FILLER = -10000.0
-"""What `Attention` adds to masked scores if nothing else is said."""
+"""Default value that `Attention` adds to masked scores."""
 
 
 def _attention(new: Replacement) -> Results:
@@ -309,5 +309,5 @@ TAKEN_APART: Mapping[str, Writing] = {
     "SkipLayerNormalization": (_skip_layer_normalization, (0, 3)),
     "SkipSimplifiedLayerNormalization": (_skip_simplified_layer_normalization, (0, 3)),
 }
-"""Operators of onnxruntime's own domain. None of these has
-an entry of its own among operators that can be quantized: it would be for what is not there any more."""
+"""Operators of onnxruntime's own domain. None of these has an entry among operators that can be quantized,
+because preparation removes them."""

@@ -41,7 +41,7 @@ SAMPLES = 8
 """Default number of samples for attribution: all are in memory at once."""
 
 STEPS = 256
-"""Steps of sequences: recordings begin with silence, and what a state loses adds up."""
+"""Steps of sequences: recordings begin with silence, and errors of a state accumulate."""
 
 MOST_STEP_ELEMENTS = 2**27
 """Elements of all activations in these steps: more are as long in coming as the samples of a larger model."""
@@ -71,7 +71,7 @@ class OutputNoise:
 
 
 Noises = Mapping[str, OutputNoise]
-"""The noise of the outputs that are judged, by name; "" stands for all, of a model where none can be."""
+"""The noise of the judged outputs, by name; "" for all outputs of a model without a judged one."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ MIN_GAIN_DB = 1.0  # least gain that makes a model better within a grade: its wo
 MIN_GAIN_POINTS = 0.25  # least gain of a score, in its unit
 
 MOST_COST = 1.5
-"""Time over that of the model without a fix from which a fix has to gain points where there is a score."""
+"""Time over that of the model without a fix from which a fix must gain points, if there is a score."""
 
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 

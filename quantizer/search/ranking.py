@@ -67,7 +67,7 @@ GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 4, 2, 6, 0.1
 the noise."""
 
 LEAST_PRICE = 1e-4
-"""Share of float's time that a node takes longer at least, where it is assumed by its arithmetic."""
+"""Least additional fraction of float's time of a node, if it is estimated from its arithmetic."""
 
 NoiseOf = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
 """Noise power over its limit, or over the signal, of the outputs of both models."""

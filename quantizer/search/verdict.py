@@ -37,7 +37,7 @@ from .integer_share import int8_share
 from .speed import SPEED
 
 MIN_INT8_SHARE = 0.005
-"""Share of the multiply-adds below which none are in int8, as it is printed."""
+"""A smaller fraction of multiply-adds in int8 is printed as none."""
 
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""

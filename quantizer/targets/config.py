@@ -50,7 +50,7 @@ FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")
 """Types of weights in mode weight-only that pack several elements into a byte."""
 
 WEIGHT_ONLY_TYPES = (*FEW_BITS, *BLOCK_FORMATS)
-"""Types of weights for mode weight-only alone."""
+"""Types of weights only for mode weight-only."""
 
 
 def _check_block_size(value: int) -> None:
@@ -71,7 +71,7 @@ def _check_tolerance(value: float | None) -> None:
 
 
 LEAST = "least"
-"""As `fit_size`: the size of a model whose weights all have the type that was asked for."""
+"""As `fit_size`: the size of a model whose weights all have the chosen type."""
 
 _UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 

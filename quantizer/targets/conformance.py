@@ -31,11 +31,11 @@ class ConformityError(ConfigError):
 Check = Callable[[ir.Model, Target], Iterator[Breach]]
 """Yields each breach."""
 Remark = Callable[[ir.Model, Target], Iterator[Finding]]
-"""Yields what is no breach."""
+"""Yields findings that are not violations."""
 
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
-"""Of a scale, which is in float32."""
+"""Relative tolerance of a scale, which is in float32."""
 WRITTEN = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantize")
 """How the names of onnxruntime's own quantized operators begin."""
 

@@ -51,4 +51,4 @@ FORMS: Mapping[FormName, Form] = {
 """Adding a form is adding an entry here, and the module that it names."""
 
 RUNTIME_FORMS = tuple(name for name, form in FORMS.items() if form.runtime_operators)
-"""Forms that may hold operators of one runtime alone."""
+"""Forms that may contain operators of a single runtime."""

@@ -69,7 +69,7 @@ AUTO = "auto"
 OPTIONS = "options"
 """What settings are called in messages that come from no file."""
 USUAL_BLOCK = 32
-"""For 4-bit weights when none is asked for: one scale for a channel leaves too low an SQNR."""
+"""Default for 4-bit weights: one scale for a channel gives too low an SQNR."""
 IDENTITY = ("name", "description", "sources", "verified")
 """Fields of `Target` that are not under `runtime`."""
 SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.unsigned_when_positive)

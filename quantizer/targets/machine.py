@@ -19,7 +19,7 @@ from .packaged import target_names
 # on.
 
 ProcessorKind = Literal["x86-64-vnni", "x86-64", "arm64"]
-"""Processors whose integer kernels differ in what they allow."""
+"""Processors whose integer kernels have different limits."""
 
 KINDS: Mapping[ProcessorKind, str] = {
     "x86-64-vnni": "x86-64 with VNNI",

@@ -14,7 +14,7 @@ Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
 
 RESAMPLES, SEED = 400, 0
-"""Of the bootstrap: the same draws for every metric, so that a figure is the same again."""
+"""Resamples and seed of the bootstrap: the same draws for every metric give reproducible figures."""
 
 MIN_DIFFERING = 5
 """Units that have to differ before their spread says something of other units (`is_few`)."""
@@ -58,7 +58,7 @@ class Interval:
 
 
 UNKNOWN = Interval(-math.inf, math.inf, math.inf)
-"""Of a drop that nothing was learned about."""
+"""Interval of an unknown drop."""
 
 
 def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:

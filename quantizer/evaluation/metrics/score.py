@@ -140,7 +140,7 @@ MAX_ACCIDENTAL_PERCENT = 2.0
 least likely."""
 
 MIN_UNITS_OF_TRUTH = 4
-"""Units from which on it can be said that a truth does not fit."""
+"""Units from which labels can be rejected."""
 
 
 def score_of(

@@ -245,7 +245,7 @@ def metric_names() -> Iterator[str]:
 _COUNTED = re.compile(r"(top|recall)[-_@ ]?(\d+)", re.IGNORECASE)
 
 _OTHER_WORDS = {"map@0.5": "map50", "map@0.5:0.95": "map", "acc": "top-1", "accuracy": "top-1"}
-"""Of other tools."""
+"""Names of other tools."""
 
 
 def _own_words(text: str) -> str:

@@ -110,7 +110,7 @@ def _without_folder(evaluation: Evaluation) -> Evaluation:
 
 
 OF_VERIFICATION = OF_RUNS | {"runtime", "latency"}
-"""Fields of `Judge` that say how both models are run, where that is to be otherwise than on the card."""
+"""Fields of `Judge` that override how both models are run according to the card."""
 
 
 @checks_arguments

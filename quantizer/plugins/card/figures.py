@@ -11,7 +11,7 @@ from .options import Slack
 from .record import Card
 
 MAX_SQNR_DB = 100.0
-"""SQNR in dB above which two outputs differ by the order of float sums alone, and so by machine."""
+"""SQNR in dB above which two outputs differ only by the order of float sums, and so by machine."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .record import Card, FileDigest
 
 Result = Literal["same", "differs", "not checked", "told", "kept", "worse"]
 """Result of a check: "told" is a difference that refutes nothing, such as other bytes of the same weights;
-"kept" and "worse" are said of the figures of a newer card (`regression`)."""
+"kept" and "worse" are for the figures of a newer card (`regression`)."""
 
 REFUTING: tuple[Result, ...] = ("differs", "worse")
 """Results that end `qprof verify` with exit code 1."""

@@ -29,10 +29,10 @@ from ....profiles.samples.values import InputSpec, Original, Sample, Samples, wi
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
 
 DECODED = 4
-"""Tokens of a text that go through a model with a state one by one, where nobody says how many."""
+"""Default number of tokens of a text that go through a model with a state one by one."""
 
 PAD_TOKENS = ("[PAD]", "<pad>", "<PAD>", "<|padding|>", "<|endoftext|>", "</s>")
-"""Taken for padding, in this order, where tokenizer.json says nothing."""
+"""Padding tokens to try, in this order, if tokenizer.json defines none."""
 
 
 @dataclass(frozen=True)

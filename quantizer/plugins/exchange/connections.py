@@ -30,9 +30,8 @@ USUAL_PAIRS: Sequence[tuple[str, str]] = (
     *((made, taken) for made, taken in USUAL_STATES.items() if "*" in made),
     ("present_*", "past_*"),
 )
-"""What exporters call an output of one file, and the input of another that takes it; * is the same in both.
-
-Of optimum, and of onnxruntime's own exporter of encoders and decoders.
+"""Names of an output of one file and of the input of another that reads it, by optimum and by onnxruntime's
+exporter of encoders and decoders; * is the same in both.
 """
 
 MASK_OF_ENCODER = "encoder_"

@@ -49,7 +49,7 @@ QUARK = ("com.amd.quark", "com.vai.quantize")
 """Domains of AMD Quark's own operators."""
 
 MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
-"""What operators directly on integers do: the result has the parameters of what is read."""
+"""Operators directly on integers, whose result has the parameters of the input."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ FLOAT = "they stay float"
 BIAS = "biases of 32 bits, whose scales are made anew as input scale * weight scale"
 _STRICT = "symmetric without the lowest value: read with zero_point 0"
 """AIMET's `use_strict_symmetric` has the integers -127 to 127, written as 0 to 254 with offset -127. They are
-those of zero point 0, with which kernels take them. Only an offset of what the file calls symmetric is this:
-a zero point of ONNX, or an offset of an asymmetric range that is nearly symmetric, is what it says."""
+those of zero point 0, which kernels need. This only applies to offsets that the file calls symmetric, not to
+a zero point of ONNX, or an offset of an asymmetric range that is nearly symmetric."""
 MAX_WHOLE = 1 << 40
 """Whole numbers of this size are refused: no offset, zero point or size is near it."""
 _MAX_BITS = 64

@@ -32,7 +32,7 @@ from .matching import Match, is_turned, match
 from .source_plan import SourceNode, SourceParams
 
 AS_PRODUCT = QuantParams((1.0,), (0,), INT32)
-"""Of a bias: quantized; its parameters are those that products take."""
+"""Kind of a bias: quantized, with the parameters that products require."""
 
 MAX_OFFSET = 127
 """Most steps between the nearest integer and one that was chosen that offsets can say."""

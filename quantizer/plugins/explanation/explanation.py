@@ -254,7 +254,7 @@ class NodeExplanation(Presented):
 
 
 Explanation: TypeAlias = TensorExplanation | NodeExplanation
-"""Of a tensor, or of a node."""
+"""Explanation of a tensor or of a node."""
 
 
 def _range_text(ends: tuple[float, float]) -> str:

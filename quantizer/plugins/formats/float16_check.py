@@ -43,7 +43,7 @@ SHARE = tuned(
     figure="0.125 makes 191 nodes of a pitch tracker float32 instead of 9, 0.5 four; no other model changes",
     chosen_on="check samples of 22 trained models, two of them affected",
 )
-"""Of what an output may be off float16 may use: noise adds up as squares, so that it takes a sixteenth."""
+"""Fraction of an output's limit for float16: noise adds up as squares, so this is a sixteenth."""
 
 ROUNDS = 8
 """Models that are tried with more nodes in float32 each."""
@@ -54,7 +54,7 @@ WORTH = tuned(
     chosen_on="check samples of two pitch trackers",
     holds=(0.9, 0.99),
 )
-"""Of what an output is off that more nodes in float32 have to leave at most."""
+"""Largest fraction of an output's error that may remain with more nodes in float32."""
 
 MAX_RUN_ELEMENTS = 2**25
 """Elements of tensors that are compared in one run, of each model."""
@@ -64,7 +64,7 @@ LOST = tuned(
     figure="half of it makes 8 nodes of a pitch tracker float32 instead of 9, and changes no other model",
     chosen_on="check samples of two pitch trackers",
 )
-"""Noise over signal from which on a tensor lost something: 40 dB, where float16 itself leaves 70."""
+"""Noise over signal from which a tensor lost something: 40 dB; float16 itself has 70."""
 
 GROWTH = tuned(
     4.0,
@@ -72,7 +72,7 @@ GROWTH = tuned(
     chosen_on="check samples of two pitch trackers",
     holds=(2.0, 8.0),
 )
-"""How many times as much noise as what it reads a node makes that is float32 then."""
+"""Ratio of a node's noise to that of its inputs from which it becomes float32."""
 
 OWN_NOISE = 2.0**-22
 """Noise over signal of numbers that float16 rounds once."""

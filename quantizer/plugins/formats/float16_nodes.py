@@ -38,7 +38,7 @@ from .float16_scales import LARGEST_16, with_fillers_16
 from .float_types import FLOAT16_OPSET, float16_places
 
 LIMIT = LARGEST_16 / 2.0
-"""Largest recorded magnitude that is taken for float16: data that nobody ran may have twice of it."""
+"""Largest recorded magnitude for float16: new data may reach twice of it."""
 
 FEW_BITS_BELOW = 2.0**-17
 """Magnitudes below which float16 has fewer than 8 bits."""

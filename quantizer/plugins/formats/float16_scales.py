@@ -15,7 +15,7 @@ FILLER_16 = -LARGEST_16 / 2.0
 of nothing but fillers is still a row of equal values."""
 
 MAX_ADDED_NOISE = 0.1
-"""Share that the power of rounding may grow by where scales are raised to numbers of float16."""
+"""Fraction by which the rounding power may grow if scales are raised to numbers of float16."""
 
 
 def with_fillers_16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

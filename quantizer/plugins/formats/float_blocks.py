@@ -26,7 +26,7 @@ TENSOR_SCALE_BITS = 20
 """Leading bits that the scale of a whole weight keeps: products with scales of 8 bits are exact then."""
 
 LEAST_EXPONENT, MOST_EXPONENT = -126, 127
-"""Of scales that are powers of two: all are normal numbers of float32."""
+"""Exponents of power-of-two scales: all are normal numbers of float32."""
 
 
 def search_float_blocks(

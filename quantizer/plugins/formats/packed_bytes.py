@@ -16,7 +16,7 @@ except ImportError:  # installed without a compiler, and LEVELS is empty
     _blocks = None  # type: ignore[assignment]
 
 BLOCK_SCALE_BYTES = 4
-"""Of the scale of a block."""
+"""Bytes of the scale of a block."""
 
 
 def unblocked_size(size: int) -> int:

@@ -41,27 +41,28 @@ from ...targets.weight_formats import WeightFormat, formats_of
 from .packed_bytes import unblocked_size
 
 NODE_BYTES = 500
-"""That a packed weight adds to the graph: names and shapes of what is read in its place, attributes."""
+"""Bytes that a packed weight adds to the graph: names, shapes, attributes."""
 
 METADATA_BYTES = 2000
-"""Of the records in a written model's metadata."""
+"""Bytes of the records in a written model's metadata."""
 
 SCALE_BYTES = 4
 
 ZERO_POINT_BYTES = 80
-"""That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
+"""Bytes that zero points of blocks add to the graph, a name in three places; 8-bit weights do not need
+them."""
 
 SIZED_PLANS = 8
 """Plans that are written to fit a size, of which one does."""
 
 SIZE_TOLERANCE = 1000
-"""One part in this many of the size that was asked for is not worth another plan."""
+"""A difference of one part in this many of the requested size does not justify another plan."""
 
 SIZE_STEPS = 10_000
-"""Of the room that the smallest formats leave, in which the sizes of weights are counted."""
+"""Steps into which the size left over by the smallest formats is divided, to count sizes of weights."""
 
 SAMPLED_ELEMENTS = 1 << 15
-"""Of a weight, whole channels, on which the errors of its formats are compared."""
+"""Elements of a weight, in whole channels, on which the errors of its formats are compared."""
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ MIN_SHIFT_SCORE = 0.05
 """Boxes from this score on may have another threshold, whatever the metric counts."""
 
 MIN_SHOWN_SCORE = 0.25
-"""Boxes from this score on are told of a picture."""
+"""Least score of boxes shown for a picture."""
 
 MIN_PAIRED_SCORE = 0.1
-"""Boxes from this score on are told as those of the other model's."""
+"""Least score of boxes matched with those of the other model."""
 
 NO_BOXES = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
 

@@ -17,7 +17,7 @@ MAX_DECIBELS = 100.0
 """PSNR of pictures that are equal."""
 
 K1, K2, SIGMA, RADIUS = 0.01, 0.03, 1.5, 5
-"""Of SSIM, as in Wang et al. (2004): a Gaussian window of 11 by 11."""
+"""Window of SSIM, as in Wang et al. (2004): Gaussian, 11 by 11."""
 
 Picture = npt.NDArray[np.float64]
 """[channels, height, width], from 0 to the range."""

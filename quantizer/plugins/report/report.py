@@ -46,7 +46,7 @@ LAYERS = OptionalModule("the comparison of layers", "quantizer.plugins.layers.la
 """Its result is `LayerReport` there; a report without it has no noise of tensors."""
 
 OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
-"""Options of `report` that are read where a model is measured alone."""
+"""Options of `report` that only apply to measurements."""
 
 
 LAYER_SAMPLES, LAYER_STEPS = 32, 256

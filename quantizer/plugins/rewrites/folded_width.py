@@ -46,7 +46,7 @@ class _Axis:
 
 
 _ALONE = _Axis(1, 1, 1, 0, 0)
-"""Of an axis that a sequence does not have."""
+"""Stands for an axis that a sequence does not have."""
 
 
 @dataclass(frozen=True)

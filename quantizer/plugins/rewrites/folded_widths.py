@@ -41,7 +41,7 @@ from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .folded_width import FoldedWidth, folded_sizes, folded_width
 
 FOLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Columns of a result that are tried to be computed together; 1 takes out axes of one element alone."""
+"""Numbers of result columns to try; 1 only removes axes of one element."""
 
 MAX_FOLDED_OUTPUTS = tuned(
     128,

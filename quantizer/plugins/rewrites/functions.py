@@ -33,10 +33,10 @@ from ...model.graph import constant_of
 from ...operators.graph import Graph, Node
 
 SOURCE = -1
-"""Stands for what the node reads among the operands of a step."""
+"""Represents the node's input among the operands of a step."""
 
 LOWEST = -60.0
-"""Exponents below are cut off: exp(-60) is 9e-27, far below the rounding of what it is added to."""
+"""Exponents below are clamped: exp(-60) is 9e-27, far below the rounding error of the sum."""
 
 Step = tuple[str, tuple[int | npt.NDArray[np.float32], ...]]
 """An operator of the default domain, and its operands: numbers of earlier steps, `SOURCE`, and constants."""

@@ -33,7 +33,7 @@ from ...plan.plan import Kind, NodePlan, QuantPlan
 
 Array = npt.NDArray[Any]
 GATES_AXIS = 1
-"""Of the standard weights, [directions, gates * hidden, inputs]."""
+"""Axis of the gates in the standard weights, [directions, gates * hidden, inputs]."""
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {"GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 """Operator to its functions: of the gates, and of the new state."""

@@ -16,7 +16,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "scan": Rewrite(scan_refusal, write_scan),
     SUB_PIXEL: Rewrite(sub_pixel_refusal, write_convolution),
 }
-"""Of quantized nodes."""
+"""Rewrites of quantized nodes."""
 
 FLOAT_REWRITES: Mapping[str, FloatRewrite] = {
     "clip": FloatRewrite(write_before_clip, is_needed=is_quantized_after),
@@ -24,4 +24,4 @@ FLOAT_REWRITES: Mapping[str, FloatRewrite] = {
     "exp-sum": FloatRewrite(write_softmax, fits=along_inner_axis, works=softmax_works),
     "written-out": FloatRewrite(write_operators, fits=is_written_out, works=works_instead),
 }
-"""Of float nodes."""
+"""Rewrites of float nodes."""

@@ -67,7 +67,7 @@ T = TypeVar("T")
 SECONDS = 0.15  # how long each pair of networks is run at most, beyond the least number of runs
 
 ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
-"""Of all activations: no kernel's time depends on the values."""
+"""Parameters of all activations: no kernel's time depends on the values."""
 
 COPIES = 9  # products of a network of small ones; what all but one take is free of what a run costs besides
 LARGE_PRODUCT = 4e6  # multiply-adds from which on a product takes far longer than calling it
