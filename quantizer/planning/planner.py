@@ -45,7 +45,7 @@ from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
-from .selection import Candidate, Choice, candidates_of, multiplications_per_output, select
+from .selection import Choice, candidates_of, multiplications_per_output, select
 from .shared_scales import find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
@@ -143,7 +143,7 @@ def _expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
 
 
-def _decision(facts: PlanningFacts, candidates: Mapping[str, Candidate], known: Known) -> Decision:
+def _decision(facts: PlanningFacts, candidates: Mapping[str, Choice], known: Known) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
     parts = [number_format.part(facts, floats, known) for number_format in formats_of(facts.config)]

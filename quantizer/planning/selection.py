@@ -31,6 +31,7 @@ class Choice:
     implementation: str = Implementation.USUAL  # of a look-up table, a dynamic or a weight-only node
     returns_float: bool = False  # whether a quantized node gives float outputs
     weights: Mapping[int, QuantParams] = field(default_factory=dict)  # by input, if dynamic or weight-only
+    starts: bool = False  # whether quantization starts there
 
     @property
     def quantized(self) -> bool:
@@ -38,25 +39,17 @@ class Choice:
         return self.kind.reads_quantized
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """The best that could become of a node, its neighbours and the floats of a decision not considered."""
-
-    choice: Choice
-    is_compute_bound: bool  # whether quantization starts there
-
-
-def candidates_of(facts: PlanningFacts) -> dict[str, Candidate]:
-    """Return the candidate of every node, by its name."""
+def candidates_of(facts: PlanningFacts) -> dict[str, Choice]:
+    """Return the best that could become of every node, neighbours and floats of a decision not considered."""
     candidates = {}
     for node in facts.graph.nodes:
         choice = _candidate(node, facts)
         starts = choice.kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
-        candidates[node.name] = Candidate(choice, starts)
+        candidates[node.name] = replace(choice, starts=starts)
     return candidates
 
 
-def select(facts: PlanningFacts, own: Mapping[str, Candidate], floats: FloatReasons) -> dict[str, Choice]:
+def select(facts: PlanningFacts, own: Mapping[str, Choice], floats: FloatReasons) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
 
     `own` are the candidates of the facts, `floats` nodes that must stay float.
@@ -82,12 +75,10 @@ def select(facts: PlanningFacts, own: Mapping[str, Candidate], floats: FloatReas
     candidates = {
         name: Choice(Kind.FLOAT, floats[name])
         if name in floats and name not in facts.requested_float
-        else candidate.choice
+        else candidate
         for name, candidate in own.items()
     }
-    compute_bound = {
-        name for name, candidate in own.items() if candidate.is_compute_bound and name not in floats
-    }
+    compute_bound = {name for name, candidate in own.items() if candidate.starts and name not in floats}
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
     everywhere = facts.starts_everywhere
     spread = _Spread(facts, candidates, compute_bound, quantized if everywhere else set(compute_bound))

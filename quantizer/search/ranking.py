@@ -124,9 +124,8 @@ class NodesAlone:
         self._source = splittable_model(planned.model)
         self._provider = provider
         self._dequantized = not runs_here(planned.plan.config.target, provider=provider)
-        found = node_groups(self._source.nodes, planned.plan)
-        self.units: list[tuple[str, ...]] = [group.names for group in found]
-        self._places = {group.names: group.places for group in found}
+        self._places = node_groups(self._source.nodes, planned.plan)
+        self.units = list(self._places)
 
     def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
         """Yield the outputs on all samples with only each group quantized, with its own state; None if that

@@ -97,39 +97,23 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
     return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
 
 
-@dataclass(frozen=True, eq=False)
-class NodeGroup:
-    """Quantized nodes that are measured together: those of one look-up table, the last makes the result; else
-    one."""
+def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Return the quantized nodes, also of subgraphs, that are measured together, by their first node.
 
-    nodes: tuple[ir.Node, ...]
-    first: int  # index of the node of the main graph that it is, or that runs it
-    last: int
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the nodes."""
-        return tuple(map(name_of, self.nodes))
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """First and last index, as `segment_ends` takes them."""
-        return self.first, self.last
-
-
-def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[NodeGroup]:
-    """Return the quantized nodes, also of subgraphs, that are measured together, by their first node."""
+    Those of one look-up table are, and the last makes the result. The values are the first and the last index
+    of nodes of the main graph that they are, or that run them.
+    """
     every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
     places, tables = dict(every), planned_chains((node for node, _ in every), plan)
-    groups = []
+    groups = {}
     for node, _ in every:
         entry = plan.nodes.get(name_of(node))
         if entry is None or entry.kind is Kind.FLOAT or plan.is_part(name_of(node), output_name(node)):
             continue
         parts = tables.get(name_of(node), (node,))
         own = [places[part] for part in parts]
-        groups.append(NodeGroup(tuple(parts), min(own), max(own)))
-    return sorted(groups, key=lambda group: group.first)
+        groups[tuple(map(name_of, parts))] = min(own), max(own)
+    return dict(sorted(groups.items(), key=lambda group: group[1][0]))
 
 
 def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
