@@ -235,7 +235,7 @@ def plan_held_on_samples(
         best = loop.more_careful(first) if asked or first.is_destroyed else first
     ran = joined or len(loop.samples.samples)
     held = _checked(best.plan, best.shifts, ran)
-    held = held.with_findings(_findings(best, first, loop.loop.trials, f"{ran} {of}"))
+    held = held.with_findings(_findings(best, first, f"{ran} {of}"))
     lowered = (lowered for plan, lowered in loop.written if plan is best.plan.plan)
     return best.facts, held, next(lowered, None)
 
@@ -547,7 +547,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
     return replace(planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
 
 
-def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples: str) -> list[Finding]:
+def _findings(best: _Checked, first: _Checked, samples: str) -> list[Finding]:
     """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
     cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
@@ -568,17 +568,10 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
         findings.append(Finding(code, sentence, worst.output))
     if not best.holds:
         worst = _worst(best.shifts)
-        sentence = f"{worst.text}, on {samples}: no plan that was tried meets the limit at a reasonable cost"
-        if best.is_poor:
-            others = [
-                one for one in ran if one is not best and not one.holds and one.change.words != AS_FLOAT
-            ]
-            sentence = f"{worst.text}, on {samples}: that is poor"
-            if others:
-                near = min(others, key=lambda one: one.excess)
-                number = f"{len(others)} other plan{'s'[: len(others) != 1]}"
-                which = f"{near.change.words or 'the first'}: {_worst(near.shifts).text}"
-                sentence += f", and none of {number} that ran is good; nearest {which}"
+        poor = "that is poor, and " if best.is_poor else ""
+        sentence = (
+            f"{worst.text}, on {samples}: {poor}no plan that was tried meets the limit at a reasonable cost"
+        )
         remedy = "give a larger size" if best.facts.config.has_size else further
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
     elif (changing := next((s for s in best.shifts if s.changes), None)) is not None:
