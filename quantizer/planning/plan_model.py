@@ -309,7 +309,6 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
 
 NOT_HERE = "not predicted for this processor; --check-speed measures it"
 
-NAMED = 3  # operators that are named where no time is predicted
 PRINTED = 0.005  # half of the last digit of a printed ratio
 
 
@@ -325,18 +324,17 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     if table is None:
         return NOT_HERE
     as_planned = table is facts.recipe.costs and facts.measured.runs in (0, data.samples)
-    predicted, _ = (time, []) if as_planned else _priced(planned, table)
-    guessed, operators = _priced(planned, table.guessed)
+    predicted = time if as_planned else _priced(planned, table)
+    guessed = _priced(planned, table.guessed)
     share = max(guessed.float_us / predicted.float_us, guessed.planned_us / predicted.planned_us)
     if share <= max(table.error, PRINTED):
         return predicted
-    named = f" ({', '.join(operators[:NAMED])})" if operators else ""
-    reason = f"{share:.0%} of the time is that of kernels that were not measured{named}"
+    reason = f"{share:.0%} of the time is that of kernels that were not measured"
     return f"not predicted: {reason}; --check-speed measures it"
 
 
-def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime, list[str]]:
-    """Return the time of a plan by a table, and the operators that take any, the longest first."""
+def _priced(planned: PlannedModel, table: CostTable) -> PredictedTime:
+    """Return the time of a plan by a table."""
     facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
     assert costs is not None
     assert planned.file_costs is not None
@@ -344,13 +342,7 @@ def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime, lis
     of_runs = replace(data, samples=facts.measured.runs or data.samples)
     before = planned.file_costs.on(table, replace(planned.file_costs.profile, data=of_runs))
     after = costs.on(table, replace(costs.profile, data=of_runs))
-    spent, times = after.costs(plan), dict[str, float]()
-    for model, by_node in ((before, before.floating), (after, spent.integer)):
-        for name, time in by_node.items():
-            operator = model.graph.node(name).op_type
-            times[operator] = times.get(operator, 0.0) + time
-    operators = sorted((name for name in times if times[name] > 0.0), key=lambda name: -times[name])
-    return predicted_time(before, after, plan, spent), operators
+    return predicted_time(before, after, plan, after.costs(plan))
 
 
 @clocked("adjust")
