@@ -121,7 +121,7 @@ KINDS: tuple[MetricKind, ...] = (
     ),
     MetricKind(
         "recall@K",
-        "queries that find a document of theirs among the first K",
+        "queries with one of their documents among the first K",
         "plugins.metrics.retrieval:recall",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},

@@ -275,7 +275,7 @@ class Report(Presented):
         tool: name and version of the writer.
         verdict: the verdict.
         task: the score of both models; None without labels.
-        float_bytes, quantized_bytes: size of the files of each model, external data included.
+        float_bytes, quantized_bytes: size of the model's files, external data included.
         speed: speed of both models.
         int8_share: fraction of the arithmetic in types of few bits, 0 to 1.
         computes_in: these types, in words.

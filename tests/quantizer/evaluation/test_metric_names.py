@@ -21,7 +21,7 @@ def test_a_number_and_options_follow_the_name() -> None:
     found = named_metric("map50:nms=0.7,classes=1+12,ids=yes")
     assert (found.kind.name, found.options["nms"], found.options["ids"]) == ("map50", 0.7, True)
     assert found.options["classes"] == "1+12"
-    assert named_metric("recall@7").title == "queries that find a document of theirs among the first 7"
+    assert named_metric("recall@7").title == "queries with one of their documents among the first 7"
     assert named_metric("top-5").number == 5
     assert named_metric("my_metrics:top1") is None
 
