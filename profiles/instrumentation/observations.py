@@ -35,6 +35,11 @@ class Observation:
         dim = 0 if self.axis is None or self.shape is None else self.shape[self.axis]
         return dim if isinstance(dim, int) else 0
 
+    @property
+    def blocks_keep_channels(self) -> bool:
+        """Whether blocks of channels, which are on axis 1, have the recorded channels."""
+        return self.axis is not None and self.shape is not None and self.axis % len(self.shape) == 1
+
 
 def observations(
     model: ir.Model, wanted: Collection[str] | None = None, channels: Mapping[str, int] | None = None

@@ -18,6 +18,7 @@ from ..instrumentation.subgraphs import declared_shape
 from ..records.histogram import Histogram
 from ..records.profile import DataId, InputProfile, ModelId, Profile, TensorProfile
 from ..runtime.providers import profiled_by
+from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
@@ -75,7 +76,8 @@ def profile_samples(
     """Return the profile of these samples, all of them; see `calibrate`."""
     # All samples run, several at a time, and the observers count.
     data, runs = DataId(), 0
-    sample_pass = SamplePass(model)
+    outputs = [o.source for o in model.observations if o.source is not None]
+    sample_pass = SamplePass(model, session_for(model.graph, outputs), model.observations)
     work = partial(_count_sample, sample_pass, model, smallest)
     # Unlike `enumerate`, `map` keeps no sample after it was yielded.
     numbered = map(lambda *pair: pair, count(), samples)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import DataError
-from ..base.output_files import temporary_folder
 from ..instrumentation.input_facts import countable, input_observations
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.subgraphs import declared_shape, dtype_name
@@ -35,7 +34,7 @@ from ..records.profile import (
     sizes_of,
 )
 from ..runtime.providers import load_custom_operators
-from ..runtime.session import Output, plain_session, run_sample
+from ..runtime.session import OptimisedGraph, Output, block_channels, optimised, run_sample
 from ..samples.samples import fixed_shapes, input_specs, rows_of, sample_digests
 from ..samples.values import InputSpec, Sample
 from .settings import RunSettings
@@ -69,7 +68,7 @@ class ProfilingModel:
 
     model: ir.Model
     settings: RunSettings
-    session: ort.InferenceSession
+    graph: OptimisedGraph
     observations: tuple[Observation, ...]
     specs: tuple[InputSpec, ...]
 
@@ -88,10 +87,12 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
     settings = settings.checked()
     load_custom_operators(*settings.custom_ops)
     copy, observed = with_outputs(model, observations(model, settings.names, settings.axes))
-    with temporary_folder() as folder:
-        session = plain_session(copy, folder, settings.provider)
+    outputs = [observation.source for observation in observed if observation.source is not None]
+    # Blocks of channels are read as they are, unless channels of another axis are recorded.
+    ordered = {o.source for o in observed if o.axis is not None and not o.blocks_keep_channels}
+    with optimised(copy, outputs, settings.provider, ordered=ordered) as graph:
         observed = (*observed, *input_observations(model, observed))
-        yield ProfilingModel(model, settings, session, observed, input_specs(model))
+        yield ProfilingModel(model, settings, graph, observed, input_specs(model))
 
 
 # What is counted -------------------------------------------------------------------------------------------
@@ -123,11 +124,14 @@ def _merged_by_name(
 class SamplePass:
     """Runs samples and counts tensors; several threads may do so, each with an idle observer or a new one."""
 
-    def __init__(self, model: ProfilingModel) -> None:
-        """Begin with nothing."""
-        self._model = model
-        self._fetched = [o.source for o in model.observations if o.source is not None]
-        self._inputs = [o.name for o in model.observations if o.source is None]
+    def __init__(
+        self, model: ProfilingModel, session: ort.InferenceSession, observations: Sequence[Observation]
+    ) -> None:
+        """Begin with nothing; `session` has the observed tensors among its outputs."""
+        self._model, self._session, self._observations = model, session, observations
+        sources = model.graph.sources
+        self._fetched = list(dict.fromkeys(sources[o.source] for o in observations if o.source is not None))
+        self._inputs = [o.name for o in observations if o.source is None]
         self.observers: list[SampleObserver] = []
         self._idle: list[SampleObserver] = []
 
@@ -136,11 +140,11 @@ class SamplePass:
         try:
             observer = self._idle.pop()
         except IndexError:
-            observer = SampleObserver(self._model)
+            observer = SampleObserver(self._model, self._observations)
             self.observers.append(observer)
         for run in self._model.runs_of(sample):
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
-            observer.add(run, run_sample(self._model.session, self._fetched, run) | self._input_arrays(run))
+            observer.add(run, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
@@ -182,11 +186,18 @@ class CountingPlan(NamedTuple):
 class SampleObserver:
     """Observes the tensors of a pass, for one thread at a time; each has a `TensorObserver`."""
 
-    def __init__(self, model: ProfilingModel) -> None:
+    def __init__(self, model: ProfilingModel, observations: Sequence[Observation]) -> None:
         """Begin with nothing."""
+        sources = model.graph.sources
         self._fixed_inputs = fixed_shapes(model.specs)
-        self._main = [o for o in model.observations if o.scan_axes is None]
-        self._inner = [o for o in model.observations if o.scan_axes is not None]
+        self._main = [o for o in observations if o.scan_axes is None]
+        self._inner = [o for o in observations if o.scan_axes is not None]
+        # The value of the graph that holds each tensor. Where it is not the output itself, it is in blocks.
+        self._values = {o.name: o.name if o.source is None else sources[o.source] for o in observations}
+        self._blocks = [
+            block_channels() if o.axis is not None and o.source not in (None, self._values[o.name]) else 1
+            for o in self._main
+        ]
         self._observers = [tensor_observer(o) for o in self._main]
         self._inner_observers = [tensor_observer(o) for o in self._inner]
         self._plans: dict[Shapes, CountingPlan] = {}
@@ -197,7 +208,7 @@ class SampleObserver:
     def add(self, sample: Sample, outputs: Mapping[str, Output]) -> None:
         """Count the arrays of one sample; `outputs` are contiguous and not copied."""
         observers = self._observers
-        arrays: list[Any] = [outputs[o.source or o.name] for o in self._main]
+        arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
         plan = self._plans.get(shapes) or self._counting_plan(sample.name, shapes)
 
@@ -209,13 +220,13 @@ class SampleObserver:
             non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
         accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
         for number in plan.large:
-            non_finite[number] = observers[number].count(arrays[number])
+            non_finite[number] = observers[number].count(arrays[number], self._blocks[number])
         for number in sorted(non_finite):
             self._note_non_finite(sample.name, self._main[number], non_finite[number], arrays[number].size)
 
         # Tensors of subgraphs: an array for each time that the subgraph ran.
         for observation, observer in zip(self._inner, self._inner_observers, strict=True):
-            for array in _iterations(outputs[observation.source or observation.name], observation):
+            for array in _iterations(outputs[self._values[observation.name]], observation):
                 _check_channels(sample.name, observation, array.shape, observer.channels)
                 # The subgraph may not run at all, so record the declared shape, not the observed one.
                 counts = observer.add(array, declared_shape(observation.shape))
@@ -242,7 +253,7 @@ class SampleObserver:
                 plan.large.append(number)
                 continue
             plan.small.append(number)
-            array_slice = observer.channel_slice(shape)
+            array_slice = observer.channel_slice(shape, self._blocks[number])
             if array_slice is not None:
                 plan.with_channels.append(number)
                 plan.slices.append(array_slice)

@@ -1,4 +1,9 @@
-"""onnxruntime as the profiler uses it; its exceptions become errors of qprof.
+"""onnxruntime as the profiler uses it: one graph, optimised once; its exceptions become errors of qprof.
+
+Plain inference fuses operators and stores feature maps in blocks of channels, and both make it fast. So the
+model is optimised as usual, with the observed tensors as outputs, and the optimised graph is kept. Where
+onnxruntime reorders a blocked tensor only to make it an output, the blocked tensor is read instead: it holds
+the same elements, and observers do not depend on their order.
 
 Every operator computes on one thread, and several samples run at the same time. So no value depends on the
 number of threads, and the cores do not wait for each other at the end of each operator.
@@ -8,8 +13,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -107,14 +114,56 @@ def _ort_input(array: npt.NDArray[Any]) -> Any:
 # harmless.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
+LARGE_BYTES = 1 << 30
+"""Models with more bytes of weights are not saved a second time, optimised, unless outputs run by parts."""
+
 OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 """How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
 
+_BLOCKING = ("Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+"""Operators whose inputs onnxruntime reorders into blocks of channels."""
+
+_BLOCKED_CHANNELS = 16
+"""Blocks hold 8 or 16 channels; a multiple of this many is not padded."""
+
+
+@dataclass(frozen=True, eq=False)
+class OptimisedGraph:
+    """The graph that onnxruntime runs, and the value of it that holds each output of the original model.
+
+    Weights may be in a temporary `folder`; `file` is a saved graph with exactly these values as outputs.
+    """
+
+    model: ir.Model
+    folder: Path
+    sources: Mapping[str, str]
+    provider: str
+    level: ort.GraphOptimizationLevel
+    title: str
+    file: str | None = None
+
 
 @contextmanager
-def optimised(model: ir.Model) -> Iterator[Callable[[Sequence[str]], ort.InferenceSession]]:
-    """Yield a function that returns a session for some outputs of a model, optimised with all of them."""
-    with temporary_folder() as folder:
+def optimised(
+    model: ir.Model,
+    outputs: Sequence[str],
+    provider: str = CPU,
+    split: bool = False,
+    ordered: Container[str | None] = (),
+) -> Iterator[OptimisedGraph]:
+    """Yield the graph that runs `model`, optimised for the CPU.
+
+    Other providers may compile parts into something that cannot be saved, so they get the model itself; so
+    does the CPU if nothing can be in blocks of channels, or if weights are large, unless some
+    outputs at a time are run (`split`). Outputs in `ordered` must not be read in blocks of channels.
+    """
+    with temporary_folder() as place:
+        folder = Path(place)
+        same = {name: name for name in outputs}
+        blocks = any(node.op_type in _BLOCKING for node in model.graph.all_nodes())
+        if provider != CPU or (not split and (not blocks or weight_bytes(model) > LARGE_BYTES)):
+            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
+            return
         written = folder / "optimised.onnx"
         options = _options(OPTIMISATION, model)
         options.optimized_model_filepath = str(written)
@@ -122,22 +171,80 @@ def optimised(model: ir.Model) -> Iterator[Callable[[Sequence[str]], ort.Inferen
         entry = "session.optimized_model_external_initializers_"
         options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
         options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
-        _session(_source(model, folder), options, CPU, title_of(model))
+        _session(_source(model, folder), options, provider, title_of(model))
         graph = read_graph(written)
-
-        def session_for(outputs: Sequence[str]) -> ort.InferenceSession:
-            part = graph.clone()
-            values = {value.name: value for value in part.graph.outputs}
-            part.graph.outputs[:] = [values[name] for name in outputs]
-            level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            return _session(_source(part, folder), _options(level, part), CPU, title_of(model))
-
-        yield session_for
+        sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
+        file = None
+        if not split:
+            _set_outputs(graph, [sources[name] for name in outputs])
+            file = _source(graph, folder)
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        yield OptimisedGraph(graph, folder, sources, provider, level, title_of(model), file)
 
 
-def plain_session(model: ir.Model, folder: Path, provider: str = CPU) -> ort.InferenceSession:
-    """Return a session that runs a model, each operator on one thread; `folder` must exist as long."""
-    return _session(_source(model, folder), _options(OPTIMISATION, model), provider, title_of(model))
+def _blocked(model: ir.Model) -> dict[str, str]:
+    """Return the outputs that only reorder a blocked tensor, each with the name of that tensor."""
+    blocked = {}
+    for output in model.graph.outputs:
+        node = output.producer()
+        if node is None or (node.domain, node.op_type) != ("com.microsoft.nchwc", "ReorderOutput"):
+            continue
+        channels = node.attributes.get_int("channels", 1)
+        if channels % _BLOCKED_CHANNELS == 0 and not node.attributes.get_int("channels_last", 0):
+            assert node.inputs[0] is not None
+            blocked[str(output.name)] = str(node.inputs[0].name)
+    return blocked
+
+
+@cache
+def block_channels() -> int:
+    """Return the number of channels in onnxruntime's blocks on this processor, measured on a feature map."""
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 16, 1, 2]))
+    node = ir.Node("com.microsoft.nchwc", "ReorderInput", [value])
+    node.outputs[0].name = "y"
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    imports = {"": 13, "com.microsoft.nchwc": 1}
+    graph = ir.Graph([value], node.outputs, nodes=[node], name="blocks", opset_imports=imports)
+    model = ir.Model(graph, ir_version=8)
+    with temporary_folder() as folder:
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, model)
+        session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
+        (blocks,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
+    return int(np.flatnonzero(blocks.reshape(-1) == 1.0)[0])  # the second position of the first channel
+
+
+def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
+    """Return a session that runs a model unchanged, on one thread of the CPU; `folder` must exist as long."""
+    return _session(_source(model, folder), _options(OPTIMISATION, model), CPU, title_of(model))
+
+
+def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
+    """Return a session whose outputs are the values for these outputs, for several threads."""
+    file = graph.file
+    if file is None or set(outputs) != set(graph.sources):
+        model = graph.model.clone()
+        _set_outputs(model, [graph.sources[name] for name in outputs])
+        file = _source(model, graph.folder)
+    options = _options(graph.level, graph.model)
+    return _session(file, options, graph.provider, graph.title)
+
+
+def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
+    """Give the model only these outputs; remove reorderings of blocks that are not used any more."""
+    values = {v.name: v for v in model.graph.inputs} | dict(model.graph.initializers)
+    values |= {v.name: v for node in model.graph for v in node.outputs if v.name}
+    before = list(model.graph.outputs)
+    if names:
+        model.graph.outputs[:] = [values[name] for name in dict.fromkeys(names)]
+    for value in before:
+        node = value.producer()
+        if (
+            node is not None
+            and node.op_type == "ReorderOutput"
+            and not value.uses()
+            and not value.is_graph_output()
+        ):
+            model.graph.remove(node, safe=True)
 
 
 def _options(level: ort.GraphOptimizationLevel, model: ir.Model) -> ort.SessionOptions:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
-from ...profiles.runtime.session import optimised, run_sample
+from ...profiles.runtime.session import optimised, run_sample, session_for
 from ...profiles.samples.values import Sample
 from ..model.graph import name_of
 from ..operators.graph import Graph, Node
@@ -219,15 +219,17 @@ def collect_moments(
     tapped = [name for name in dict.fromkeys(source.tensor for source in inputs) if name in values]
     copy.graph.outputs.extend(values[name] for name in tapped if name not in returned)
     slices, done = _sliced(inputs), 0
-    with optimised(copy) as session_for:
+    with optimised(copy, tapped, split=True, ordered=tapped) as graph:
         for sources in slices:
             made = [name for name in dict.fromkeys(source.tensor for source in sources) if name in values]
-            session = session_for(made) if made else None
+            session, names = session_for(graph, made) if made else None, [graph.sources[n] for n in made]
             sums: dict[ProductInput, Moments] = {}
             for sample in samples:
-                outputs = {} if session is None else run_sample(session, made, sample)
+                outputs = {} if session is None else run_sample(session, names, sample)
                 for source in sources:
-                    array = np.asarray({**sample.arrays, **outputs}[source.tensor])
+                    array = np.asarray(
+                        {**sample.arrays, **outputs}[graph.sources.get(source.tensor, source.tensor)]
+                    )
                     where = f"sample {sample.name}: tensor '{source.tensor}'"
                     rows = im2col_rows(array, source, -(-ROWS // count))
                     if source in sums:

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.instrumentation.observations import observations
+from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
@@ -232,6 +234,17 @@ def test_optimisations_do_not_change_what_is_exact(
     assert calibrate(wide_net(), whole_numbers(), ID) == optimised
 
 
+def test_blocked_feature_maps_are_read_as_they_are() -> None:
+    copy, observed = with_outputs(wide_net(), observations(wide_net()))
+    with session_module.optimised(copy, [o.source for o in observed if o.source]) as graph:
+        reordered = {name for name, found in graph.sources.items() if name != found}
+        if not any(node.domain == "com.microsoft.nchwc" for node in graph.model.graph):
+            pytest.skip("this processor has no blocked convolutions")
+        assert reordered == {"c", "r", "d", "s", "u", "p"}
+        session = session_module.session_for(graph, ["u"])
+        assert [output.name for output in session.get_outputs()] == [graph.sources["u"]]
+
+
 def test_some_tensors_can_be_chosen() -> None:
     profile = calibrate(wide_net(), whole_numbers(), ID, RunSettings(channels="off", tensors=["k", "c"]))
     assert list(profile) == ["c", "k"]
@@ -401,6 +414,20 @@ def test_samples_of_a_folder_are_counted_by_rows(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------- models on disk
+
+
+def test_large_models_are_not_written_down_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = calibrate(conv_net(), images(2), ID)
+    files: list[set[str]] = []
+    write = session_module.ir.save
+    monkeypatch.setattr(session_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(
+        session_module.ir,
+        "save",
+        lambda *a, **k: files.append({p.name for p in a[1].parent.iterdir()}) or write(*a, **k),
+    )
+    assert calibrate(conv_net(), images(2), ID) == small
+    assert files == [set()]
 
 
 def test_lost_weights_are_refused(tmp_path: Path) -> None:
