@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +33,8 @@ from .equalization_paths import absorbs_scales
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ChannelMeans:
-    """The mean of each channel of an activation."""
-
-    axis: int  # the axis of the activation that counts channels; negative ones count from the end
-    values: Floats  # float64 (channels,)
+ChannelMeans = tuple[int, Floats]
+"""The axis of an activation that counts channels, from the end if negative, and the mean of each."""
 
 
 def find_biases(
@@ -59,12 +54,11 @@ def find_biases(
             continue
         if plan.params_read(node.name, layout.index, node.input(layout.index)) is None:
             continue
-        rank = len(graph.shape(name) or ())
-        if not rank or not absorbs_scales(graph, (node, 0), means[name].axis % rank):
+        rank, (axis, mean) = len(graph.shape(name) or ()), means[name]
+        if not rank or not absorbs_scales(graph, (node, 0), axis % rank):
             continue
         if layout.bias_place(node.ir_node) is None:
             continue
-        mean = means[name].values
         delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=mean).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
             biases[node.name] = tuple(delta.tolist())
@@ -79,9 +73,9 @@ def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) ->
             continue
         axis, mean = tensor.channels.axis, np.asarray(tensor.channels.mean, np.float64)
         if name in scales:
-            means[equalized_name(name)] = ChannelMeans(axis, mean / np.asarray(scales[name].scales))
+            means[equalized_name(name)] = axis, mean / np.asarray(scales[name].scales)
         if name not in scales or scales[name].inserted:
-            means[name] = ChannelMeans(axis, mean)
+            means[name] = axis, mean
     return means
 
 

@@ -185,7 +185,7 @@ class EqualizationSearch:
         path = find_path(self.graph, name, axis, size)
         if path is None:
             return False
-        for each in (name, *(tensor.name for tensor in path.tensors)):
+        for each in (name, *(between for between, _ in path.tensors)):
             # A look-up table with a constant has one scale for all channels; a function that is homogeneous
             # in every channel has no constant of its own.
             maker = self.graph.producer(each)
@@ -194,8 +194,8 @@ class EqualizationSearch:
                 if maker.rule is None or maker.rule.scaling not in homogeneous:
                     return False
         return all(
-            (tensor.name not in self.plan.tensors or tensor.keeps_range) and self._may_be_renamed(tensor.name)
-            for tensor in path.tensors
+            (between not in self.plan.tensors or keeps_range) and self._may_be_renamed(between)
+            for between, keeps_range in path.tensors
         )
 
     def _reader(self, node: Node) -> Reader:
@@ -273,9 +273,9 @@ class EqualizationSearch:
         after = _output_noise(narrowed, density, scales, exact_weights, config)
         if before > 0.0:
             path = None if entry.inserted else find_path(graph, name, entry.axis, scales.size)
-            for each in () if path is None else path.tensors:
-                if each.keeps_range:
-                    left[each.name] = after / before
+            for between, keeps_range in () if path is None else path.tensors:
+                if keeps_range:
+                    left[between] = after / before
             left[name] = after / before
         return left
 
@@ -379,7 +379,7 @@ def _equalize(
             with np.errstate(over="ignore"):  # `_multiply` refuses what comes of it
                 vector = (1 / scales if constant.divide else scales).reshape(constant.shape)
             _multiply(constant.node.ir_node, constant.index, vector, taken, where)
-        for divided_name in (name, *(tensor.name for tensor in path.tensors)):
+        for divided_name in (name, *(between for between, _ in path.tensors)):
             graph.values[divided_name].name = _claim_name(equalized_name(divided_name), taken, where)
     for node in readers:
         layout = channel_layout(node)
@@ -487,13 +487,11 @@ def equalized_profile(
         replaced[name] = {equalized_name(name): new}
         path = find_path(graph, name, entry.axis, divisors.size)
         assert path is not None
-        for between in path.tensors:
-            if between.name in profile:
-                before = profile[between.name]
-                after = (
-                    replace(new, shape=before.shape) if between.keeps_range else _bounded(before, divisors)
-                )
-                replaced[between.name] = {equalized_name(between.name): after}
+        for between, keeps_range in path.tensors:
+            if between in profile:
+                before = profile[between]
+                after = replace(new, shape=before.shape) if keeps_range else _bounded(before, divisors)
+                replaced[between] = {equalized_name(between): after}
     tensors: dict[str, TensorProfile] = {}
     for name, tensor in profile.items():
         tensors |= replaced.get(name, {name: tensor})

@@ -27,26 +27,20 @@ class ScalableConstant:
     divide: bool = True  # whether the constant is divided by the scales, as the activation is
 
 
-@dataclass(frozen=True)
-class PathTensor:
-    """An activation between the constants and the activation whose channels are divided."""
-
-    name: str
-    keeps_range: bool  # cutting it off at the range of its reader's result changes nothing
-
-
 @dataclass(frozen=True, eq=False)
 class EqualizationPath:
     """The nodes and constants that divide the channels of an activation."""
 
     constants: tuple[ScalableConstant, ...]  # those that take the scales
-    tensors: tuple[PathTensor, ...] = ()  # activations between them and the activation, nearest first
+    # Activations between them and the activation, nearest first; True if cutting one off at the range of its
+    # reader's result changes nothing.
+    tensors: tuple[tuple[str, bool], ...] = ()
 
     def continued(self, name: str, reader: Node) -> EqualizationPath:
         """Return the path of the output of `reader`, this being the path of its input."""
         rule = reader.rule
         keeps = rule is not None and rule.constraint in (Constraint.SAME, Constraint.CLAMP)
-        return EqualizationPath(self.constants, (PathTensor(name, keeps), *self.tensors))
+        return EqualizationPath(self.constants, ((name, keeps), *self.tensors))
 
 
 def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
@@ -204,15 +198,6 @@ def _scaling(node: Node) -> ChannelScaling:
 # Attention ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _HeadAxes:
-    """A tensor of attention with its channels on two axes: heads, and channels of a head (its depth)."""
-
-    name: str
-    head: int
-    depth: int
-
-
 def _through_attention(output: _Output) -> EqualizationPath | None:
     """Return the path to the heads of attention, merged by a Reshape: the projection of their values.
 
@@ -222,24 +207,29 @@ def _through_attention(output: _Output) -> EqualizationPath | None:
         return None
     name = output.node.input(0)
     rank = _rank(output.graph, name) or 0
-    return _through_heads(output, _HeadAxes(name, rank - 2, rank - 1), output.node)
+    return _through_heads(output, name, (rank - 2, rank - 1), output.node)
 
 
-def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
-    """Return the path that divides the channels of a tensor with heads, read only by `reader`."""
+def _through_heads(
+    output: _Output, name: str, axes: tuple[int, int], reader: Node
+) -> EqualizationPath | None:
+    """Return the path that divides the channels of a tensor, read only by `reader`.
+
+    Its channels are on two axes: heads, and channels of a head (its depth).
+    """
     graph, size = output.graph, output.size
-    maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
+    maker, shape = _maker(graph, name), graph.shape(name)
     rule = None if maker is None else maker.rule
-    if maker is None or rule is None or shape is None or not _has_one_reader(graph, axes.name):
+    if maker is None or rule is None or shape is None or not _has_one_reader(graph, name):
         return None
-    if not (0 <= axes.head < len(shape) and axes.depth < len(shape)):
+    if not (0 <= axes[0] < len(shape) and axes[1] < len(shape)):
         return None
-    heads, depth = shape[axes.head], shape[axes.depth]
+    heads, depth = shape[axes[0]], shape[axes[1]]
     if not isinstance(heads, int) or not isinstance(depth, int) or heads * depth != size:
         return None
     last = len(shape) - 1
     path = None
-    if rule.scaling is ChannelScaling.MERGED and (axes.head, axes.depth) == (last - 1, last):
+    if rule.scaling is ChannelScaling.MERGED and axes == (last - 1, last):
         # A Reshape splits the last axis of its input into heads.
         source = maker.input(0)
         before = graph.shape(source)
@@ -248,21 +238,23 @@ def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> Equalizati
             path = None if path is None else path.continued(source, maker)
     else:
         further = _heads_before(graph, maker, axes, rank=len(shape))
-        path = None if further is None else _through_heads(output, further, maker)
-    return None if path is None else path.continued(axes.name, reader)
+        path = None if further is None else _through_heads(output, *further, maker)
+    return None if path is None else path.continued(name, reader)
 
 
-def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
-    """Return the axes of heads and depth in the input of a tensor's maker; None if it mixes channels."""
-    rule, layout = maker.rule, product_layout(maker)
+def _heads_before(
+    graph: Graph, maker: Node, axes: tuple[int, int], *, rank: int
+) -> tuple[str, tuple[int, int]] | None:
+    """Return the input of a tensor's maker and its axes of heads and depth; None if it mixes channels."""
+    rule, layout, (head, depth) = maker.rule, product_layout(maker), axes
     if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
         order = _permutation(maker, rank)
-        return _HeadAxes(maker.input(0), order[axes.head], order[axes.depth])
+        return maker.input(0), (order[head], order[depth])
     if layout is None or layout.kernel is not Kernel.NONE:
         return None
     values = maker.input(layout.index)  # attention times values: a sum over positions
-    is_stacked = axes.depth == rank - 1 and axes.head < axes.depth - 1 and _rank(graph, values) == rank
-    return replace(axes, name=values) if is_stacked else None
+    is_stacked = depth == rank - 1 and head < depth - 1 and _rank(graph, values) == rank
+    return (values, axes) if is_stacked else None
 
 
 # Tensors and their readers --------------------------------------------------------------------------------

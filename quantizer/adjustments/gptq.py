@@ -17,7 +17,7 @@ happen with trained weights. A test compares the quantized weights of one thread
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -66,16 +66,12 @@ def gptq(weight: Array, scale: Array, low: Array, high: Array, second: Floats) -
     return quantized
 
 
-@dataclass(frozen=True, eq=False)
-class _Curvature:
-    """Second moments for `_rounded`, (groups, columns, columns), the column with the largest moment last."""
-
-    order: npt.NDArray[np.int64]  # of the columns, (groups, columns), the largest moment last
-    moments: Floats  # H in that order, divided by its mean
-    factor: Floats  # L of the damped moments
+Curvature = tuple[npt.NDArray[np.int64], Floats, Floats]
+"""Order of the columns, (groups, columns), the largest second moment last; in that order the moments H, over
+their mean, and L of the damped moments, (groups, columns, columns)."""
 
 
-def _curvature(second: Floats) -> _Curvature:
+def _curvature(second: Floats) -> Curvature:
     order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")
     groups = np.arange(len(second))[:, None, None]
     moments, unit = _scaled(second[groups, order[:, :, None], order[:, None, :]])
@@ -85,31 +81,27 @@ def _curvature(second: Floats) -> _Curvature:
     diagonal += np.where(unit > 0.0, DAMPING, 1.0)[:, None]
     factor = np.asarray(np.linalg.cholesky(moments))
     diagonal[...] = undamped
-    return _Curvature(order, moments, factor)
+    return order, moments, factor
 
 
 def _outputs_at_once(groups: int, columns: int) -> int:
     return max(1, CHUNK // (groups * columns))
 
 
-def _rounded(curvature: _Curvature, weight: Array, scale: Array, low: Array, high: Array) -> Array:
+def _rounded(curvature: Curvature, weight: Array, scale: Array, low: Array, high: Array) -> Array:
     """Return the quantized weights of some output channels; see `gptq`."""
+    orders, moments, factor = curvature
     exact, size, first, last = (
-        np.stack(
-            [
-                part.T[order]
-                for part, order in zip(np.asarray(array, np.float64), curvature.order, strict=True)
-            ]
-        )
+        np.stack([part.T[order] for part, order in zip(np.asarray(array, np.float64), orders, strict=True)])
         for array in (weight, scale, low, high)
     )
     with _blas().limit(limits=1, user_api="blas"):
-        steps = _steps(curvature.factor, exact, size, first, last)
+        steps = _steps(factor, exact, size, first, last)
     nearest = np.clip(np.rint(exact / size), first, last)
-    better = _is_better(exact - steps * size, exact - nearest * size, curvature.moments)
+    better = _is_better(exact - steps * size, exact - nearest * size, moments)
     chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
     in_weight_order = np.empty(chosen.shape, np.float32)
-    for part, order, group in zip(in_weight_order, curvature.order, chosen, strict=True):
+    for part, order, group in zip(in_weight_order, orders, chosen, strict=True):
         part[:, order] = group
     return in_weight_order
 

@@ -153,7 +153,7 @@ class NoiseEstimator:
         for node in gains.graph.nodes:
             if node in steep:
                 name = node.input(0)
-                levels[node.name] = Level(fresh[name] + coloured[name], of_weights[name])
+                levels[node.name] = fresh[name] + coloured[name], of_weights[name]
             for result in filter(powers.get, node.outputs):
                 correction = gains.rounding_corrections.get(result, 1.0)
                 weight_noise = entering.get(Entrance("weights", result), 0.0)

@@ -360,12 +360,9 @@ def _is_rounded(tensor: MeasuredTensor, own: FloatTensor) -> bool:
     return bool(0.0 < power < NEAR_OVERFLOW[tensor.dtype])
 
 
-class OpenCopy(NamedTuple):
-    """A session of a copy, None if no measured tensor may differ; its outputs are those that may."""
-
-    session: ort.InferenceSession | None
-    outputs: list[str]
-    inputs: frozenset[str]
+OpenCopy = tuple[ort.InferenceSession | None, list[str], frozenset[str]]
+"""A session of a copy, None if no measured tensor may differ; its outputs, which are those that may; its
+inputs."""
 
 
 MAX_STEPS = 64
@@ -459,7 +456,7 @@ class NoiseRuns:
                 model.graph.outputs.extend(values[name] for name in outputs)
                 session = self._session(model) if outputs else None
                 inputs = frozenset(str(value.name) for value in model.graph.inputs)
-                self._opened[key] = OpenCopy(session, outputs, inputs)
+                self._opened[key] = session, outputs, inputs
             return self._opened[key]
 
     def _session(self, model: ir.Model) -> ort.InferenceSession:
@@ -495,10 +492,11 @@ class NoiseRuns:
         self, copy: OpenCopy, sample: Sample, added_inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> dict[str, Array]:
         """Return the outputs of a copy; not all of `added_inputs` need be inputs of it. Raises DataError."""
-        if copy.session is None:
+        session, names, inputs = copy
+        if session is None:
             return {}
-        own = {name: array for name, array in added_inputs.items() if name in copy.inputs}
-        outputs = run_sample(copy.session, copy.outputs, Sample(sample.name, {**sample.arrays, **own}))
+        own = {name: array for name, array in added_inputs.items() if name in inputs}
+        outputs = run_sample(session, names, Sample(sample.name, {**sample.arrays, **own}))
         return {name: np.asarray(array) for name, array in outputs.items()}
 
 

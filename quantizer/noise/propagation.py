@@ -64,11 +64,8 @@ MIN_KEPT_BY_CLIP = 1.0 / 16.0
 """Least fraction of values that a clip is assumed to keep: its profile does not show clipped values."""
 
 
-class Level(NamedTuple):
-    """Noise power in the input of a function of one variable: of rounded activations, of rounded weights."""
-
-    rounding: float
-    weights: float
+Level = tuple[float, float]
+"""Noise power in the input of a function of one variable: of rounded activations, of rounded weights."""
 
 
 class Entrance(NamedTuple):
@@ -186,7 +183,7 @@ class NoiseGains:
     def coloured_gain(self, node: Node, index: int, name: str, result: str) -> float:
         """Return the gain for noise that is coloured as the signal is, see `forecast_flow`."""
         if index == 0 and node.name in self.levels:
-            return self._gain_at_level(node, self.levels[node.name].rounding, name, result)
+            return self._gain_at_level(node, self.levels[node.name][0], name, result)
         if name in self.kept_by_clips:
             return self.kept_by_clips[name]
         rule, white = node.rule, self.white_gain(node, index)
@@ -202,7 +199,7 @@ class NoiseGains:
         level = self.levels.get(node.name)
         if level is None or index:
             return self.coloured_gain(node, index, name, result)
-        return self._gain_at_level(node, level.weights, name, result)
+        return self._gain_at_level(node, level[1], name, result)
 
     def _gain_at_level(self, node: Node, level: float, name: str, result: str) -> float:
         transmitted = self.transmitted(node, level) if level > 0.0 else None

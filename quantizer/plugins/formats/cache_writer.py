@@ -208,16 +208,17 @@ class _CacheWriter:
 
     def _scale_product(self, product: CacheProduct) -> None:
         """Multiply a product's first input, or its result, by the scale of the second; names stay."""
-        node = product.node.ir_node
+        reader, sums_steps, between = product
+        node = reader.ir_node
         graph = _graph_of(node)
         scale = self._constant("scale", self._scale)
         if self._by_channel:  # the elements of a head last, as in what the product reads and gives
             shape = [1] * (self._scale.ndim - 1)
             scale = self._constant("last_scale", self._scale.reshape([*shape, -1]))
-        for moving in product.between:
+        for moving in between:
             moved = moving.ir_node.outputs[0]
             moved.name = self._names.take(f"{moved.name}_unscaled")
-        if product.sums_steps:
+        if sums_steps:
             result, uses = node.outputs[0], list(node.outputs[0].uses())
             name = str(result.name)
             result.name = self._names.take(f"{name}_unscaled")

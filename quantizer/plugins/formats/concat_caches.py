@@ -106,13 +106,9 @@ def _axis(node: Node, rank: int) -> int:
 # What reads them ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class CacheProduct:
-    """A MatMul whose second input is a cache."""
-
-    node: Node
-    sums_steps: bool  # over the steps of the cache, as of values; else over the elements of a head
-    between: tuple[Node, ...]  # that move the cache before it is read
+CacheProduct = tuple[Node, bool, tuple[Node, ...]]
+"""A MatMul whose second input is a cache; whether it sums over the steps of the cache, as of values, not over
+the elements of a head; the nodes that move the cache before it is read."""
 
 
 def cache_product(graph: Graph, node: Node, position: int, growth: int) -> CacheProduct | None:
@@ -151,7 +147,7 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
     is_second = node.input(1) == name and node.input(0) != name
     if not is_second or graph.is_result(node.output):
         return None
-    return CacheProduct(node, growth == -2, tuple(between))
+    return node, growth == -2, tuple(between)
 
 
 # Keys that positions turn -----------------------------------------------------------------------------------

@@ -74,12 +74,8 @@ class FormatChoice:
     noise: float  # at the outputs, over their signal
 
 
-@dataclass(frozen=True)
-class StoredOnce:
-    """Constants that are stored once, or a single one."""
-
-    names: tuple[str, ...]  # the last is stored
-    choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
+Choices = Sequence[FormatChoice]
+"""The formats that all readers of a weight take, by size; each has less noise than those before."""
 
 
 def with_chosen_formats(facts: PlanningFacts, known: Known) -> Known:
@@ -91,14 +87,16 @@ def with_chosen_formats(facts: PlanningFacts, known: Known) -> Known:
     config, graph = facts.config, facts.graph
     plan = decide(facts, replace(known, formats=_references(facts)))
     weights = _weights(facts, plan, known)
-    sizes = {name: 0.0 for one in weights for name in one.names}
-    sizes |= {one.names[-1]: one.choices[0].size for one in weights}
+    sizes = {name: 0.0 for names in weights for name in names}
+    sizes |= {names[-1]: choices[0].size for names, choices in weights.items()}
     least, limit = _estimated_size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
     if limit < least < math.inf:
         raise beyond_size(facts, least)
-    places = quietest(weights, limit - least)
+    places = quietest(tuple(weights.values()), limit - least)
     chosen = {
-        name: one.choices[at].format for one, at in zip(weights, places, strict=True) for name in one.names
+        name: choices[at].format
+        for (names, choices), at in zip(weights.items(), places, strict=True)
+        for name in names
     }
     kept = {name for name, of in chosen.items() if of is None}
     fitting = {
@@ -153,43 +151,41 @@ def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
     )
 
 
-def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
+def quietest(weights: Sequence[Choices], room: float) -> list[int]:
     """Return the index of each weight's choice so that all fit and together leave the least noise.
 
     A knapsack, by dynamic programming, in `SIZE_STEPS` parts of the room (bytes beyond those of all first
     choices), rounded up. Bytes that the rounding leaves go to the next better formats that fit.
     """
-    if sum(one.choices[-1].size - one.choices[0].size for one in weights) <= room:
-        return [len(one.choices) - 1 for one in weights]
+    if sum(choices[-1].size - choices[0].size for choices in weights) <= room:
+        return [len(choices) - 1 for choices in weights]
     most = np.zeros(SIZE_STEPS + 1)
     taken = np.zeros((len(weights), SIZE_STEPS + 1), np.int16)
     sizes = [
         [
-            math.ceil((c.size - one.choices[0].size) * SIZE_STEPS / room) if room > 0.0 else SIZE_STEPS + 1
-            for c in one.choices
+            math.ceil((c.size - choices[0].size) * SIZE_STEPS / room) if room > 0.0 else SIZE_STEPS + 1
+            for c in choices
         ]
-        for one in weights
+        for choices in weights
     ]
-    for one, needed, best in zip(weights, sizes, taken, strict=True):
+    for choices, needed, best in zip(weights, sizes, taken, strict=True):
         before = most.copy()
-        for place, (choice, size) in enumerate(zip(one.choices, needed, strict=True)):
+        for place, (choice, size) in enumerate(zip(choices, needed, strict=True)):
             if place and size <= SIZE_STEPS:
-                together = before[: SIZE_STEPS + 1 - size] + (one.choices[0].noise - choice.noise)
+                together = before[: SIZE_STEPS + 1 - size] + (choices[0].noise - choice.noise)
                 best[size:][together > most[size:]] = place
                 most[size:] = np.maximum(most[size:], together)
     places, left = [0] * len(weights), SIZE_STEPS
     for number in reversed(range(len(weights))):
         places[number] = int(taken[number, left])
         left -= sizes[number][places[number]] if places[number] else 0
-    rest = room - sum(
-        one.choices[p].size - one.choices[0].size for one, p in zip(weights, places, strict=True)
-    )
-    for number, one in enumerate(weights):
-        at = one.choices[places[number]].size
-        fitting = [p for p in range(places[number] + 1, len(one.choices)) if one.choices[p].size - at <= rest]
+    rest = room - sum(choices[p].size - choices[0].size for choices, p in zip(weights, places, strict=True))
+    for number, choices in enumerate(weights):
+        at = choices[places[number]].size
+        fitting = [p for p in range(places[number] + 1, len(choices)) if choices[p].size - at <= rest]
         if fitting:
             places[number] = fitting[-1]
-            rest -= one.choices[fitting[-1]].size - at
+            rest -= choices[fitting[-1]].size - at
     return places
 
 
@@ -237,11 +233,11 @@ def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
     return found
 
 
-def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[StoredOnce]:
-    """Return the weights that a plan stores, each in its reference format, with their possible formats."""
+def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> dict[tuple[str, ...], Choices]:
+    """Return the possible formats of each weight of a plan, by its constants, of which the last is stored."""
     graph, all_readers = facts.graph, _readers(facts.graph)
     stored = _ways_of(graph, plan)
-    noise, twins, weights = _noise(facts, plan), _twins_of(graph, stored), list[StoredOnce]()
+    noise, twins, weights = _noise(facts, plan), _twins_of(graph, stored), dict[tuple[str, ...], Choices]()
     for name in (name for name in stored if name not in twins.values()):
         names = (name, twins[name]) if name in twins else (name,)
         readers = [reader for one in names for reader in all_readers[one]]
@@ -261,7 +257,7 @@ def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[Stored
         if choices and known.floats_fit and is_only_one:
             choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0))
         if choices:
-            weights.append(StoredOnce(names, tuple(choices)))
+            weights[names] = choices
     return weights
 
 

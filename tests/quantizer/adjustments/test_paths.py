@@ -12,7 +12,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.adjustments.bias_correction import apply_biases
 from qprof_onnx.quantizer.adjustments.equalization import apply_equalization, inserted_nodes
-from qprof_onnx.quantizer.adjustments.equalization_paths import PathTensor, absorbs_scales, find_path
+from qprof_onnx.quantizer.adjustments.equalization_paths import absorbs_scales, find_path
 from qprof_onnx.quantizer.operators.graph import index, node_view
 from qprof_onnx.quantizer.plan.plan import EqualizationScales
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -277,7 +277,7 @@ def test_a_path_lists_its_constants_and_the_activations_between() -> None:
         ("Conv", 1, (4, 1, 1, 1))
     ]
     # Only the maximum of a pool keeps the range of what it reads.
-    assert path.tensors == (PathTensor("d", False), PathTensor("c", True), PathTensor("a", False))
+    assert path.tensors == (("d", False), ("c", True), ("a", False))
 
 
 def test_a_grouped_transposed_convolution_cannot_take_scales() -> None:

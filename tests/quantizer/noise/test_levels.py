@@ -54,5 +54,4 @@ def test_one_walk_finds_the_noise_that_the_flow_has_at_each_steep_function(tmp_p
                 weights += power
             else:
                 rounding += power
-        assert levels[node.name].rounding == pytest.approx(rounding, rel=1e-9)
-        assert levels[node.name].weights == pytest.approx(weights, rel=1e-9)
+        assert levels[node.name] == pytest.approx((rounding, weights), rel=1e-9)

@@ -26,7 +26,7 @@ from qprof_onnx.quantizer.numerics.affine import INT8, TYPES, BlockScales, Float
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.plugins.formats.sizes import SIZE_STEPS, FormatChoice, StoredOnce, quietest
+from qprof_onnx.quantizer.plugins.formats.sizes import SIZE_STEPS, FormatChoice, quietest
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import size_in_bytes
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -139,10 +139,10 @@ def test_no_other_formats_that_fit_have_less_noise(each: list[list[tuple[int, fl
         for added, removed in steps:
             size, noise = size + added, noise - removed
             choices.append(FormatChoice(SOME, float(size * unit), noise))
-        weights.append(StoredOnce((str(len(weights)),), tuple(choices)))
+        weights.append(choices)
     places = quietest(weights, room)
-    ways = product(*(range(len(one.choices)) for one in weights))
-    taken = lambda way: [one.choices[place] for one, place in zip(weights, way, strict=True)]  # noqa: E731
+    ways = product(*(range(len(choices)) for choices in weights))
+    taken = lambda way: [choices[place] for choices, place in zip(weights, way, strict=True)]  # noqa: E731
     best = min(sum(c.noise for c in taken(way)) for way in ways if sum(c.size for c in taken(way)) <= room)
     assert sum(choice.size for choice in taken(places)) <= room
     assert sum(choice.noise for choice in taken(places)) == pytest.approx(best, rel=1e-12)
