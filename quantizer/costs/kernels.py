@@ -325,12 +325,9 @@ def filled_up(channels: int) -> int:
 # graphs that onnxruntime 1.31 executes. Each case names the node that has the time.
 
 
-@dataclass(frozen=True)
-class Fusion:
-    """The kernel of a float node that is fused with others."""
-
-    kernel: str  # that has its time; "" if the time is another node's
-    parts: tuple[str, ...]  # names of the nodes that must be float for that
+Fusion = tuple[str, tuple[str, ...]]
+"""The kernel that has the time of a fused float node, "" if that is another node's; the nodes that must be
+float for it."""
 
 
 def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
@@ -339,11 +336,11 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
     for node in graph.nodes:
         if node.facts is CHAIN_RULE:
             kernel = chain_of(node.ir_node).fused
-            fused |= {node.name: Fusion(kernel, (node.name,))} if kernel else {}
+            fused |= {node.name: (kernel, (node.name,))} if kernel else {}
         elif node.name not in fused:
             kernels = dict(_fused_kernels(node, graph, sizes))
             parts = (*kernels, graph.maker(node.input(0))) if len(kernels) == 1 else tuple(kernels)
-            fused |= {name: Fusion(kernel, parts) for name, kernel in kernels.items()}
+            fused |= {name: (kernel, parts) for name, kernel in kernels.items()}
     return fused
 
 

@@ -184,7 +184,7 @@ class CostModel:
             if entry.kind is Kind.FLOAT and entry.implementation not in ("", Implementation.FUSED):
                 written_apart.add(name)
         unfusable = quantized | written_apart
-        fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion.parts)}
+        fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion[1])}
         layouts = layouts_of(self.graph, self.sizes, quantized, fused)
         sizes = self.sizes_of(plan)
         times: dict[str, float] = {}
@@ -205,13 +205,13 @@ class CostModel:
                 border[tensor] += time * self.runs.get(tensor, 1.0)
             else:
                 self._charge(times, tensor, reader, time)
-        together = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
+        together = (parts for kernel, parts in self.fused.values() if kernel == "")
         groups = tuple(dict.fromkeys(together))
         return Costs(times, dict(self.floating), border, together=groups, run=self.run_time)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
-        kernel = fused[node.name].kernel if node.name in fused else None
+        kernel = fused[node.name][0] if node.name in fused else None
         if kernel == "" or node.name in layouts.absorbed:
             return 0.0
         blocked = node.input(0) in layouts.blocked

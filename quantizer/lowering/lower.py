@@ -101,7 +101,7 @@ def rewritten_nodes(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPl
         entry = plan.nodes.get(name_of(node))
         return entry is not None and entry.implementation in rewrites()
 
-    return replaced(model, plan, is_rewritten, lambda new: rewrites()[new.entry.implementation].write(new))
+    return replaced(model, plan, is_rewritten, lambda new: rewrites()[new.entry.implementation][1](new))
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:

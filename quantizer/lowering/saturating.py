@@ -7,8 +7,6 @@ of Add and Mul use vector instructions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -17,14 +15,9 @@ from ..operators.saturating import correction_of
 from .emitter import new_value
 from .writers import Task, between_conversions
 
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """A quantized tensor and how it is read."""
-
-    name: str  # of the tensor, from which those of the nodes that read it are formed
-    quantized: ir.Value
-    params: QuantParams  # in which it is read: scale or zero point may differ from those of its quantization
+Operand = tuple[str, ir.Value, QuantParams]
+"""A quantized tensor: the name that those of its readers are formed from, its integers, and the parameters in
+which it is read: scale or zero point may differ from those of its quantization."""
 
 
 def _binary(
@@ -32,9 +25,9 @@ def _binary(
 ) -> Operand:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     emitter, node = task.emitter, task.node
-    inputs = [emitter.add_dequantize(o.quantized, f"{o.name}_read", o.params, node) for o in operands]
+    inputs = [emitter.add_dequantize(value, f"{of}_read", params, node) for of, value, params in operands]
     value = emitter.add(op_type, inputs, new_value(name, ir.DataType.FLOAT, node.outputs[0]), node)
-    return Operand(name, emitter.add_quantize(value, name, result, node), result)
+    return name, emitter.add_quantize(value, name, result, node), result
 
 
 def prelu(task: Task) -> bool:
@@ -46,15 +39,16 @@ def prelu(task: Task) -> bool:
         return between_conversions(task)
     name, slopes = emitter.name(node.outputs[0]), emitter.name(value)
     correction, slope_less_one, are_up_to_one = found
-    data = Operand(emitter.name(first), emitter.quantized(first, source, node), source)
-    less_one = Operand(f"{slopes}_less_one", emitter.quantized(value, slope, node), slope_less_one)
+    data = emitter.name(first), emitter.quantized(first, source, node), source
+    less_one = f"{slopes}_less_one", emitter.quantized(value, slope, node), slope_less_one
     negative = data
     if not are_up_to_one:
         below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
         in_ones = QuantParams((1.0,), (source.qtype.low + 1,), source.qtype)
         number = f"{name}_number"
-        one = Operand(number, emitter.constant(number, quantize(np.float32(1.0), in_ones)), in_ones)
+        one = number, emitter.constant(number, quantize(np.float32(1.0), in_ones)), in_ones
         negative = _binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
     added = _binary(task, "Mul", (negative, less_one), correction, f"{name}_correction")
-    emitter.store(node.outputs[0], _binary(task, "Add", (data, added), result, name).quantized, result)
+    _, integers, _ = _binary(task, "Add", (data, added), result, name)
+    emitter.store(node.outputs[0], integers, result)
     return True

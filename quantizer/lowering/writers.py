@@ -158,8 +158,9 @@ def fused(task: Task) -> bool:
     value = (
         emitter.dequantized(chain.source, params, node) if quantized else emitter.floating(chain.source, node)
     )
-    numbers = {name: ir.AttrFloat32(name, number) for name, number in function.attributes.items()}
-    become(node, function.op_type, [value], {**node.attributes, **numbers}, MICROSOFT)
+    op_type, attributes = function
+    numbers = {name: ir.AttrFloat32(name, number) for name, number in attributes.items()}
+    become(node, op_type, [value], {**node.attributes, **numbers}, MICROSOFT)
     if result is not None:
         emitter.quantize_output(node.outputs[0], result, node)
     return False

@@ -6,8 +6,8 @@ Planning uses the slope of a function, lowering its look-up table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,17 +173,12 @@ ARGUMENTS = np.linspace(-32.0, 32.0, 513)
 """Where the two are compared; beyond, both are 0 or x."""
 
 
-@dataclass(frozen=True)
-class FusedFunction:
-    """One operator of onnxruntime's own that computes a whole chain in float: SiLU or GELU."""
-
-    op_type: str  # in domain com.microsoft
-    kernel: str  # its name in a table of kernel times
-    attributes: Mapping[str, float] = field(default_factory=dict)  # of the operator
+FUSED_KERNELS = {"QuickGelu": "Silu", "Gelu": "Gelu"}
+"""Operators of onnxruntime's own, in domain com.microsoft, and their names in a table of kernel times."""
 
 
-def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
-    """Return onnxruntime's own operator that computes a chain up to float rounding, or None.
+def fused_function(chain: PointwiseChain, opset: int) -> tuple[str, dict[str, float]] | None:
+    """Return the operator of `FUSED_KERNELS` that computes a chain up to float rounding, and its attributes.
 
     onnxruntime makes it of the nodes itself, but not behind a DequantizeLinear. QuickGelu(x) is x *
     sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))).
@@ -193,16 +188,16 @@ def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
         alpha = _slope_of_gate(chain)
         if alpha is None:
             return None
-        fused = FusedFunction("QuickGelu", "Silu", {"alpha": alpha})
+        op_type, attributes = "QuickGelu", {"alpha": alpha}
         with np.errstate(over="ignore"):
             expected = ARGUMENTS / (1.0 + np.exp(-alpha * ARGUMENTS))
     elif "Erf" in operators and len(operators) == 5:
-        fused = FusedFunction("Gelu", "Gelu")
+        op_type, attributes = "Gelu", {}
         expected = ARGUMENTS / 2.0 * (1.0 + np.array([math.erf(x / math.sqrt(2.0)) for x in ARGUMENTS]))
     else:
         return None
     difference = np.abs(function_of_chain(chain, opset)(ARGUMENTS) - expected)
-    return fused if (difference <= FLOAT_ROUNDING * np.abs(ARGUMENTS)).all() else None
+    return (op_type, attributes) if (difference <= FLOAT_ROUNDING * np.abs(ARGUMENTS)).all() else None
 
 
 def _slope_of_gate(chain: PointwiseChain) -> float | None:

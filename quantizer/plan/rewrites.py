@@ -23,12 +23,9 @@ SUB_PIXEL = "sub-pixel"
 """ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """One way of writing a quantized node as others, before a form writes these."""
-
-    refusal: Callable[[Node, bool], str]  # why not, or ""; without regard to time if False
-    write: Callable[[Any], None]  # of a `lowering.replacement.Replacement`
+Rewrite = tuple[Callable[[Node, bool], str], Callable[[Any], None]]
+"""One way of writing a quantized node as others, before a form writes these: the reason against it, or "",
+without regard to time if False; the writing, of a `lowering.replacement.Replacement`."""
 
 
 @dataclass(frozen=True)
@@ -58,4 +55,4 @@ def float_rewrites() -> Mapping[str, FloatRewrite]:
 def rewrite_refusal(word: str, node: Node, *, regards_time: bool) -> str:
     """Return why a node is not rewritten in a way, "" if it can be."""
     rewrite = rewrites().get(word)
-    return f"rewrite '{word}' is not installed" if rewrite is None else rewrite.refusal(node, regards_time)
+    return f"rewrite '{word}' is not installed" if rewrite is None else rewrite[0](node, regards_time)

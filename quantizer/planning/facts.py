@@ -27,7 +27,7 @@ from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.functions import PointwiseChain, fused_function
+from ..operators.functions import FUSED_KERNELS, PointwiseChain, fused_function
 from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
 from ..operators.weight_layout import WeightAxes, WeightLayout
@@ -367,7 +367,7 @@ def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
     if Implementation.FUSED not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
         return ""
     function = fused_function(chain, facts.identity.opset)
-    return "" if function is None else function.kernel
+    return "" if function is None else FUSED_KERNELS[function[0]]
 
 
 def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -189,12 +189,8 @@ def _prices(decision: Decision) -> Prices:
     return Prices(dict.fromkeys(added, 0.0), added, (), {})
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """Noise at an output that there is as long as one of some nodes is quantized."""
-
-    share: float  # noise over the most that the output may have
-    nodes: frozenset[str]
+Rounding = tuple[float, frozenset[str]]
+"""Noise at an output, over the most that it may have; the nodes of which one must be quantized for it."""
 
 
 def roundings(
@@ -211,7 +207,7 @@ def roundings(
         else:
             parts = _by_reader(graph, plan, source, flow, place)
         share = float(source.share[place]) / allowed
-        yield from (Rounding(share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
+        yield from ((share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
 
 
 def _by_reader(
@@ -261,7 +257,7 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
     They are chosen together: noise at a price, and time with conversions, are least for a minimum cut. The
     lowest price at which the shares of `roundings` add up to 1 at most is found by bisection (Lagrange).
     """
-    names = {name for rounding in roundings for name in rounding.nodes}
+    names = {name for _, nodes in roundings for name in nodes}
     # A node without a price takes no time, and none is taken to be faster in float: noise alone decides here.
     prices = replace(
         prices,
@@ -274,10 +270,10 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
     unit = sum(prices.floating.values()) or 1.0
     low, high = MIN_NOISE_PRICE, MAX_NOISE_PRICE
     floats = names
-    quantized_at = cheapest_with(prices, (r.nodes for r in roundings))
+    quantized_at = cheapest_with(prices, (nodes for _, nodes in roundings))
     for _ in range(BISECTIONS):
         price = (low * high) ** 0.5
-        quantized = quantized_at(price * unit * r.share for r in roundings)
+        quantized = quantized_at(price * unit * share for share, _ in roundings)
         if left_over(roundings, quantized) <= 1.0:
             floats, high = prices.integer.keys() - quantized, price
         else:
@@ -291,9 +287,9 @@ def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection
     Cuts are corners of a convex hull: if many nodes are alike, all go to float at one price.
     """
     at_node: dict[str, list[Rounding]] = {name: [] for name in floats}
-    for rounding in roundings:
-        for name in rounding.nodes & floats:
-            at_node[name].append(rounding)
+    for share, nodes in roundings:
+        for name in nodes & floats:
+            at_node[name].append((share, nodes))
     crossings: dict[str, list[Crossing]] = {name: [] for name in floats}
     for crossing in prices.crossings:
         for name in floats & {crossing.maker, *crossing.readers}:
@@ -302,7 +298,7 @@ def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection
     noise = left_over(roundings, prices.integer.keys() - floats)
 
     def added(name: str) -> float:
-        return sum(r.share for r in at_node[name] if r.nodes <= floats)
+        return sum(share for share, nodes in at_node[name] if nodes <= floats)
 
     def saved(name: str) -> float:  # conversions included: one more may be needed
         border = 0.0
@@ -326,7 +322,7 @@ def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection
 
 def left_over(roundings: Iterable[Rounding], quantized: Collection[str]) -> float:
     """Return the noise of an assignment, over the most that the output may have."""
-    return sum(r.share for r in roundings if not r.nodes.isdisjoint(quantized))
+    return sum(share for share, nodes in roundings if not nodes.isdisjoint(quantized))
 
 
 # First layers ---------------------------------------------------------------------------------------------

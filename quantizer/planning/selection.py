@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -96,15 +95,15 @@ def select(facts: PlanningFacts, own: Mapping[str, Choice], floats: FloatReasons
                 candidate, returns_float=candidate.kind is Kind.QUANTIZED and _returns_float(node, spread)
             )
         else:
-            inputs = spread.inputs(node)
+            integers, either, floating = spread.inputs(node)
             operators: dict[str, None] = {}
-            for name in inputs.floating:
+            for name in floating:
                 producer = graph.producer(name)
                 maker = "the model's inputs" if producer is None else operator_of(producer)
                 operators |= dict.fromkeys(origins.get(name, (maker,)))
             origins |= dict.fromkeys(node.results, tuple(operators)[:3] or (operator_of(node),))
-            if inputs.quantized or inputs.either:
-                code = ReasonCode.MIXED_INPUTS if inputs.floating else ReasonCode.NO_INT8_CONSUMER
+            if integers or either:
+                code = ReasonCode.MIXED_INPUTS if floating else ReasonCode.NO_INT8_CONSUMER
                 choices[node.name] = Choice(Kind.FLOAT, because(code))
             else:
                 names = sorted(operators)
@@ -241,15 +240,6 @@ def multiplications_per_output(node: Node) -> float | None:
 # How quantization spreads from node to node ---------------------------------------------------------------
 
 
-class _Inputs(NamedTuple):
-    """The activations that a node reads."""
-
-    quantized: list[str]
-    either: list[str]
-    """Results of kernels that could return float."""
-    floating: list[str]
-
-
 class _Spread:
     """The set of quantized nodes, `quantized`, which grows and shrinks over a graph until it is stable."""
 
@@ -284,35 +274,33 @@ class _Spread:
                         left.add(node.name)
                         changed = True
 
-    def inputs(self, node: Node) -> _Inputs:
-        """Return the activations that a node reads, constants left out."""
-        target, inputs = self.facts.target, _Inputs([], [], [])
+    def inputs(self, node: Node) -> tuple[list[str], list[str], list[str]]:
+        """Return the activations that a node reads: quantized, of kernels that could return float, float."""
+        target, (quantized, either, floating) = self.facts.target, (list[str](), list[str](), list[str]())
         for name in node.activations:
             producer = self.graph.producer(name)
             if self.graph.is_constant(name):
                 continue
             if producer is None or producer.name not in self.quantized:
-                inputs.floating.append(name)
+                floating.append(name)
             elif target.float_elementwise and FLOAT in target.operators.get(producer.op_type, ()):
-                inputs.either.append(name)
+                either.append(name)
             else:
-                inputs.quantized.append(name)
-        return inputs
+                quantized.append(name)
+        return quantized, either, floating
 
     def _joins(self, node: Node) -> bool:
         """Whether a memory-bound node is better off quantized, with its present neighbours."""
-        rule, inputs = node.rule, self.inputs(node)
+        rule, (quantized, either, floating) = node.rule, self.inputs(node)
         assert rule is not None
-        if not inputs.floating:
+        if not floating:
             passes_on = self._candidates[node.name].kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
-            return bool(inputs.quantized) or (
-                passes_on and bool(inputs.either) and self._lead_to_quantized(node)
-            )
-        if not inputs.quantized and not inputs.either:
+            return bool(quantized) or (passes_on and bool(either) and self._lead_to_quantized(node))
+        if not quantized and not either:
             # A conversion before the node instead of after it: worth it for nodes that pass values through
             # and for products, which are cheaper quantized, when no more has to be converted.
             cheaper = rule.constraint is Constraint.SAME or rule.weight is not None
-            if not cheaper or self._elements(inputs.floating) > self._elements(node.results):
+            if not cheaper or self._elements(floating) > self._elements(node.results):
                 return False
         return self._lead_to_quantized(node)
 

@@ -13,8 +13,8 @@ from .sub_pixel import write_convolution
 from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip
 
 REWRITES: Mapping[str, Rewrite] = {
-    "scan": Rewrite(scan_refusal, write_scan),
-    SUB_PIXEL: Rewrite(sub_pixel_refusal, write_convolution),
+    "scan": (scan_refusal, write_scan),
+    SUB_PIXEL: (sub_pixel_refusal, write_convolution),
 }
 """Rewrites of quantized nodes."""
 

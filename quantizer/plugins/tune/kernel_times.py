@@ -19,7 +19,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -83,12 +83,8 @@ MIN_RUNS = 10  # runs of a network without the profiler, at least
 KernelTime = tuple[str, tuple[float, ...], float]  # name of a kernel, its sizes, microseconds
 
 
-@dataclass(frozen=True)
-class Overheads:
-    """Microseconds that are no kernel's."""
-
-    run: float  # of a run, whatever its nodes
-    reading: float  # that the profiler adds to the time of a node
+Overheads = tuple[float, float]
+"""Microseconds that are no kernel's: of a run, whatever its nodes; that the profiler adds to a node."""
 
 
 def measured_costs(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
@@ -102,7 +98,7 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
             times[kernel][sizes].append(microseconds)
         if progress is not None:
             progress(number, len(work))
-    times["Run"][(1.0,)] = [overheads.run]
+    times["Run"][(1.0,)] = [overheads[0]]
     kernels = {
         kernel: tuple(sorted((*sizes, statistics.median(repeated)) for sizes, repeated in by_sizes.items()))
         for kernel, by_sizes in times.items()
@@ -184,8 +180,8 @@ def _node_times(net: Net, target: Target, threads: int, overheads: Overheads) ->
         name, entry = node.name, plan.nodes[node.name]
         if name not in net.measured_nodes:
             continue
-        if name in fused and fused[name].kernel:
-            work = fused_work(node, fused[name].kernel, sizes)
+        if name in fused and fused[name][0]:
+            work = fused_work(node, fused[name][0], sizes)
             yield f"{work.kernel}:float", work.sizes, _fused_time(node, graph, costs.floating)
         elif name not in fused and name in costs.floating and net.context != DIRECT:
             work = work_of(node, sizes, integer=False)
@@ -203,9 +199,9 @@ def by_clock(
     nodes: tuple[ExecutedNode, ...], path: Path, net: Net, threads: int, overheads: Overheads
 ) -> tuple[ExecutedNode, ...]:
     """Return executed nodes with times that add up to a run without the profiler, `overheads` taken off."""
-    total, reading = sum(node.microseconds for node in nodes), overheads.reading
+    total, (run, reading) = sum(node.microseconds for node in nodes), overheads
     if total < LONG_NODE * len(nodes):
-        reading = (total - run_time(path, net, threads) + overheads.run) / len(nodes)
+        reading = (total - run_time(path, net, threads) + run) / len(nodes)
     return tuple(replace(node, microseconds=node.microseconds - reading) for node in nodes)
 
 
@@ -372,4 +368,4 @@ def measured_overheads(threads: int) -> Overheads:
             runs.append(min(run_time(path, net, threads) for _ in range(MIN_RUNS)))
     shorter, longer = lengths
     node = (runs[1] - runs[0]) / (longer - shorter)
-    return Overheads(max(runs[0] - shorter * node, 0.0), (read[1] - read[0]) / (longer - shorter) - node)
+    return max(runs[0] - shorter * node, 0.0), (read[1] - read[0]) / (longer - shorter) - node

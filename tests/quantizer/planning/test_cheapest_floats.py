@@ -18,7 +18,7 @@ def roundings(*shares: float) -> list[Rounding]:
     """Return the noise of the tensors between nodes a, b, c, ... in a row, the last one's result last."""
     names = "abcdefgh"[: len(shares)]
     readers = [*names[1:], ""]
-    return [Rounding(s, frozenset(a + b)) for s, a, b in zip(shares, names, readers, strict=True)]
+    return [(s, frozenset(a + b)) for s, a, b in zip(shares, names, readers, strict=True)]
 
 
 def test_the_last_node_goes_to_float_where_its_result_has_the_noise() -> None:
@@ -30,7 +30,7 @@ def test_a_tensor_is_exact_only_where_all_nodes_around_it_are_float() -> None:
 
 
 def test_of_two_ways_the_cheaper_one_is_taken() -> None:
-    both = [Rounding(0.8, frozenset("a")), Rounding(0.8, frozenset("c"))]
+    both = [(0.8, frozenset("a")), (0.8, frozenset("c"))]
     assert cheapest_floats(chain(10.0, 10.0, 50.0), both) == {"a"}
 
 

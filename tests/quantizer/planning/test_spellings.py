@@ -154,7 +154,7 @@ SCALED_GATE = "a = Constant <value_float = 1.702> () b = Mul (c, a) g = Sigmoid 
 def test_a_chain_is_an_operator_where_it_computes_the_same(text: str, expected: str) -> None:
     (chain,) = find_chains(index(between(text).model))
     found = fused_function(chain, 17)
-    words = [] if found is None else [found.op_type, *(f"{n:.3f}" for n in found.attributes.values())]
+    words = [] if found is None else [found[0], *(f"{n:.3f}" for n in found[1].values())]
     assert " ".join(words) == expected
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plugins.tune import kernel_times as microbenchmarks
-from qprof_onnx.quantizer.plugins.tune.kernel_times import Overheads, check_machine, kernel_times
+from qprof_onnx.quantizer.plugins.tune.kernel_times import check_machine, kernel_times
 from qprof_onnx.quantizer.plugins.tune.networks import Net, all_nets, recurrent_nets
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -49,7 +49,7 @@ def test_a_network_gives_the_times_of_its_kernels(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Net], kernels: set[str]
 ) -> None:
     monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
-    found = list(kernel_times(build(), TARGET, 1, Overheads(run=0.0, reading=0.0)))
+    found = list(kernel_times(build(), TARGET, 1, (0.0, 0.0)))
     assert {kernel for kernel, _, _ in found} == kernels
     assert all(time >= 0.0 for _, _, time in found)
 
