@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -174,13 +174,9 @@ PLANS = 64
 """Counting plans that are kept, by the shapes of a sample's arrays; samples seldom come in more shapes."""
 
 
-class CountingPlan(NamedTuple):
-    """How arrays of certain shapes are counted, by their numbers: in one call, one by one, with channels."""
-
-    small: list[int]
-    large: list[int]
-    with_channels: list[int]
-    slices: list[ArraySlice]
+CountingPlan = tuple[list[int], list[int], list[int], list[ArraySlice]]
+"""How arrays of certain shapes are counted: the numbers of those that are counted in one call, one by one and
+with channels; the slices of these."""
 
 
 class SampleObserver:
@@ -211,15 +207,16 @@ class SampleObserver:
         arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
         plan = self._plans.get(shapes) or self._counting_plan(sample.name, shapes)
+        small, large, with_channels, slices = plan
 
         # Tensors of the main graph: the small arrays in one call and their channels in one, then the large.
         non_finite: dict[int, tuple[int, int]] = {}  # numbers of NaN and Inf, where there may be any
-        small = [arrays[i] for i in plan.small]
-        for remainder in count_histograms(small, [observers[i].bins for i in plan.small]):
-            number = plan.small[remainder.number]
+        in_one_call = [arrays[i] for i in small]
+        for remainder in count_histograms(in_one_call, [observers[i].bins for i in small]):
+            number = small[remainder.number]
             non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
-        accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
-        for number in plan.large:
+        accumulate_channels([arrays[i] for i in with_channels], slices)
+        for number in large:
             non_finite[number] = observers[number].count(arrays[number], self._blocks[number])
         for number in sorted(non_finite):
             self._note_non_finite(sample.name, self._main[number], non_finite[number], arrays[number].size)
@@ -240,7 +237,8 @@ class SampleObserver:
 
     def _counting_plan(self, sample: str, shapes: Shapes) -> CountingPlan:
         """Return how arrays of these shapes are counted, and note the shapes for the profiles."""
-        plan = CountingPlan([], [], [], [])
+        plan: CountingPlan = ([], [], [], [])
+        small, large, with_channels, slices = plan
         for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
             _check_channels(sample, observation, shape, self._observers[number].channels)
             declared = declared_shape(observation.shape)
@@ -250,13 +248,13 @@ class SampleObserver:
             observer = self._observers[number]
             observer.note_shape(merged_shape(declared, shape))
             if math.prod(shape) >= LARGE:
-                plan.large.append(number)
+                large.append(number)
                 continue
-            plan.small.append(number)
+            small.append(number)
             array_slice = observer.channel_slice(shape, self._blocks[number])
             if array_slice is not None:
-                plan.with_channels.append(number)
-                plan.slices.append(array_slice)
+                with_channels.append(number)
+                slices.append(array_slice)
         if len(self._plans) == PLANS:
             self._plans.clear()
         self._plans[shapes] = plan

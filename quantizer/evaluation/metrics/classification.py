@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,8 @@ from .intervals import is_near_chance
 from .metric import Metric, MetricSource, Outputs, mean_of
 from .truth import Place, load_labels
 
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The answers of one model for the rows of a sample."""
-
-    right: npt.NDArray[np.bool_]
-    said: npt.NDArray[np.int64]
-    true: npt.NDArray[np.int64]
+Rows = tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""For the rows of a sample: whether a model's answer is right, the answer, the true class."""
 
 
 def top_k(source: MetricSource) -> Metric:
@@ -41,10 +34,10 @@ def top_k(source: MetricSource) -> Metric:
         return labels.classes[place.row : place.row + rows], rows
 
     def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Rows:
-        rows = labelled_rows(outputs[output], axis, classes, where)
-        if k > 1 and (rows.said >= 0).all():
-            return replace(rows, right=_ranks(outputs[output], axis, classes, where) < k)
-        return rows
+        right, said, true = labelled_rows(outputs[output], axis, classes, where)
+        if k > 1 and (said >= 0).all():
+            right = _ranks(outputs[output], axis, classes, where) < k
+        return right, said, true
 
     return Metric(
         *source.called,
@@ -53,7 +46,7 @@ def top_k(source: MetricSource) -> Metric:
         reads=output,
         truth=truth,
         scored=scored,
-        figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
+        figures=lambda samples: mean_of(100.0 * np.concatenate([right for right, _, _ in samples])),
         # Rows that fill no batch of the model are left out.
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut or 0 < labels.classes.size - rows < batch),
         chance=lambda samples: chance_of(samples, k / classes if classes else 0.0),
@@ -66,8 +59,8 @@ def labelled_rows(
     """Return a model's answers for the rows of a sample; none is right if their number is another."""
     answers = classes_of(values, classes, where)
     if answers.size != true.size:
-        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1), true)
-    return Rows(answers == true, answers, true)
+        return np.zeros(true.size, np.bool_), np.full(true.size, -1), true
+    return answers == true, answers, true
 
 
 def chance_of(samples: Sequence[Rows], by_classes: float) -> tuple[float, bool]:
@@ -75,9 +68,7 @@ def chance_of(samples: Sequence[Rows], by_classes: float) -> tuple[float, bool]:
 
     The score of guessing is `by_classes`; for labels that look shuffled, the score of random pairs.
     """
-    right, said, true = (
-        np.concatenate([getattr(rows, name) for rows in samples]) for name in ("right", "said", "true")
-    )
+    right, said, true = (np.concatenate(each) for each in zip(*samples, strict=True))
     classes, rows, count = np.unique(np.concatenate([true, said])), true.size, int(right.sum())
     shares, others = ((of[:, None] == classes).mean(axis=0) for of in (true, said))
     paired, most = float(shares @ others), float(np.minimum(shares, others).sum())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from ....profiles.records.check_samples import SampleSize
 from ....profiles.records.profile import FirstNonFinite, ModelId, Profile
 from ....profiles.records.store import dumps, loads
 from ....profiles.runner.calibrate import NoSamplesError, profile_samples
-from ....profiles.runner.sample_pass import ProfilingModel, profiling_model
+from ....profiles.runner.sample_pass import profiling_model
 from ....profiles.runner.settings import RunSettings
 from ....profiles.runtime.external_weights import save_with_weights
 from ....profiles.runtime.providers import loaded_libraries, profiled_by
@@ -60,7 +61,7 @@ def calibrate_sharded(
     worker_settings = replace(
         settings, threads=settings.threads or 1, scheduler=None, custom_ops=loaded_libraries()
     )
-    job = Job(model_id, source, worker_settings)
+    work = partial(shard_of_files, model_id, source, worker_settings)
     with temporary_folder() as folder:
         save_with_weights(model, folder / "model.onnx")
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -69,7 +70,7 @@ def calibrate_sharded(
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         if workers == 0:
             raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
-        text = _text_of_all(client, files, job, shards(total, workers), total=total, progress=progress)
+        text = _text_of_all(client, files, work, shards(total, workers), total=total, progress=progress)
     if not text:
         raise DataError(f"{source_name(source)}: there are no samples; give at least one")
     profile, places = loads_shard(text)
@@ -85,15 +86,6 @@ def calibrate_sharded(
 
 
 # Shards, and the texts that workers send of them -----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """The part of a job that is the same for all shards."""
-
-    model_id: ModelId
-    source: str | PreprocessedData  # every worker must be able to read it
-    settings: RunSettings
 
 
 def shards(total: int | None, workers: int) -> tuple[slice, ...]:
@@ -136,9 +128,14 @@ def merged_texts(a: str, b: str) -> str:
 # In a worker ------------------------------------------------------------------------------------------------
 
 
-def shard_of_files(files: Mapping[str, bytes], job: Job, shard: slice) -> str:
+def shard_of_files(
+    model_id: ModelId,
+    source: str | PreprocessedData,  # that every worker can read
+    settings: RunSettings,
+    files: Mapping[str, bytes],
+    shard: slice,
+) -> str:
     """Return the text of a shard for a model whose files came over the network; "" if it has no samples."""
-    settings = job.settings
     with temporary_folder() as folder:
         try:
             for name, content in files.items():
@@ -149,19 +146,14 @@ def shard_of_files(files: Mapping[str, bytes], job: Job, shard: slice) -> str:
                 f"a worker cannot read the model that it was sent: {error}; make room in its temporary folder"
             ) from error
         with profiling_model(loaded, settings) as model:
-            return _text_of_shard(model, job, shard)
-
-
-def _text_of_shard(model: ProfilingModel, job: Job, shard: slice) -> str:
-    settings = job.settings
-    samples = model_samples(
-        job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
-    ).part(shard.start, shard.stop, shard.step)
-    smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
-    try:
-        profile = profile_samples(model, samples, job.model_id, smallest=smallest)
-    except NoSamplesError:
-        return ""
+            samples = model_samples(
+                source, model.model, settings.limit, by_row=settings.by_row, notes=False
+            ).part(shard.start, shard.stop, shard.step)
+            smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
+            try:
+                profile = profile_samples(model, samples, model_id, smallest=smallest)
+            except NoSamplesError:
+                return ""
     places = smallest.places()
     return dumps_shard(
         profile, (replace(place, number=shard.start + place.number * shard.step) for place in places)
@@ -174,7 +166,7 @@ def _text_of_shard(model: ProfilingModel, job: Job, shard: slice) -> str:
 def _text_of_all(
     client: Any,
     files: Mapping[str, bytes],
-    job: Job,
+    work: Callable[[Mapping[str, bytes], slice], str],
     parts: Sequence[slice],
     *,
     total: int | None,
@@ -184,7 +176,7 @@ def _text_of_all(
     from distributed import as_completed as completed
 
     (sent,) = client.scatter([files], broadcast=True, hash=False)
-    tasks = [client.submit(shard_of_files, sent, job, part, pure=False) for part in parts]
+    tasks = [client.submit(work, sent, part, pure=False) for part in parts]
     if progress is not None:
         shard_of = dict(zip((task.key for task in tasks), parts, strict=True))
         done = 0

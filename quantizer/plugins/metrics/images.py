@@ -69,7 +69,7 @@ def _blurred(picture: Picture) -> Picture:
 
 def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], float]) -> Metric:
     file, output = source.required_truth(), source.values_output
-    pictures = array_truth(file, {".npy": read_npy, ".png": read_picture})
+    of_sample, check_rows = array_truth(file, {".npy": read_npy, ".png": read_picture})
     peak = _peak(source)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
@@ -79,7 +79,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
                 f"output '{output}': has shape {list(shape)} and is not a picture [rows, channels, height,  "
                 "width]; choose another with --scored-output"
             )
-        picture, rows = pictures.of_sample(place, shape[0])
+        picture, rows = of_sample(place, shape[0])
         scale = peak / np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1.0
         return _as_shape(picture.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), rows
 
@@ -99,7 +99,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
         truth=truth,
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),
-        finish=pictures.check_rows,
+        finish=check_rows,
         assumed=(f"{source.metric.kind.name}: values of output '{output}' are assumed to be 0 to {peak:g}",),
     )
 

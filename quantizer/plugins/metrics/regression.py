@@ -38,11 +38,11 @@ def r2(source: MetricSource) -> Metric:
 
 def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
     file, output = source.required_truth(), source.values_output
-    values = array_truth(file, {".npy": read_npy, ".csv": read_table, ".txt": read_table})
+    of_sample, check_rows = array_truth(file, {".npy": read_npy, ".csv": read_table, ".txt": read_table})
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         shape = floats[output].shape
-        true, rows = values.of_sample(place, shape[0] if shape else 1)
+        true, rows = of_sample(place, shape[0] if shape else 1)
         if true.size != floats[output].size:
             raise DataError(
                 f"{file}, sample {place.name}: {list(true.shape)} true numbers for output '{output}' of "
@@ -85,7 +85,7 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
         truth=truth,
         scored=scored,
         figures=figures,
-        finish=values.check_rows,
+        finish=check_rows,
     )
 
 

@@ -38,7 +38,7 @@ def mean_iou(source: MetricSource) -> Metric:
         float_masks = masks(floats)
         if files is None:
             return float_masks, 0
-        true, rows = files.of_sample(place, len(float_masks))
+        true, rows = files[0](place, len(float_masks))
         true = true[None] if true.ndim == float_masks.ndim - 1 else true
         if true.shape != float_masks.shape:
             raise DataError(
@@ -61,7 +61,7 @@ def mean_iou(source: MetricSource) -> Metric:
         truth=truth,
         scored=scored,
         figures=_figures,
-        finish=(lambda rows, cut: None) if files is None else files.check_rows,
+        finish=(lambda rows, cut: None) if files is None else files[1],
         assumed=assumed,
     )
 

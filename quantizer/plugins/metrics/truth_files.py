@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,28 @@ from ....profiles.base.errors import DataError, QprofError
 from ....profiles.base.extras import library
 from ...evaluation.metrics.truth import Place
 
-
-@dataclass(frozen=True, eq=False)
-class ArrayTruth:
-    """Arrays that are the truth of samples: one file for each sample, or the rows of one array."""
-
-    path: str
-    # place, rows -> array, rows of the file used
-    of_sample: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
-    rows: int | None  # of the one array; None for a folder
-
-    def check_rows(self, rows: int, cut: bool) -> None:
-        """Raise DataError if the array and the samples differ in their number of rows (`Metric.finish`)."""
-        if self.rows is not None and (rows > self.rows or (rows < self.rows and not cut)):
-            raise DataError(
-                f"{self.path}: {self.rows} rows, but the samples have {rows}; give one for each row"
-            )
+OfSample = Callable[[Place, int], tuple[npt.NDArray[Any], int]]
+"""place, rows -> the true array, rows of the file used."""
 
 
-def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> ArrayTruth:
-    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names."""
+def array_truth(
+    path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]
+) -> tuple[OfSample, Callable[[int, bool], None]]:
+    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names.
+
+    The second function raises DataError if a file and the samples differ in their rows (`Metric.finish`).
+    """
     place = Path(path)
     if not place.is_dir():
         whole = _read_truth(place, readers)
-        return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
+
+        def check_rows(rows: int, cut: bool) -> None:
+            if rows > len(whole) or (rows < len(whole) and not cut):
+                raise DataError(
+                    f"{path}: {len(whole)} rows, but the samples have {rows}; give one for each row"
+                )
+
+        return lambda at, rows: (whole[at.row : at.row + rows], rows), check_rows
     files, unique_stem = files_by_stem(place, tuple(readers)), unique_stems(path)
 
     def of_sample(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
@@ -50,7 +47,7 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
             )
         return _read_truth(file, readers), 0
 
-    return ArrayTruth(path, of_sample, None)
+    return of_sample, lambda rows, cut: None
 
 
 def files_by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.evaluation.gates import failures_of, truth_doubts
-from qprof_onnx.quantizer.evaluation.metrics.classification import Rows, chance_of, labelled_rows
+from qprof_onnx.quantizer.evaluation.metrics.classification import chance_of, labelled_rows
 from qprof_onnx.quantizer.evaluation.metrics.intervals import is_near_chance
 from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.metrics.score import Score, score_of
@@ -42,7 +42,7 @@ def counted(right: int, rows: int, classes: int) -> Score:
     true = np.arange(rows) % classes
     hit = np.arange(rows) < right
     said = np.where(hit, true, (true + 1) % classes)
-    kept = [Rows(hit, said, true)]
+    kept = [(hit, said, true)]
     figures, kind = mean_of(100.0 * hit), named_metric("top-1").kind
     return score_of(kind, 1, figures, figures, guessed=chance_of(kept, 1.0 / classes))
 
@@ -80,18 +80,18 @@ def test_a_mean_precision_of_a_third_is_usual() -> None:
 
 def test_another_number_of_answers_counts_as_wrong() -> None:
     true, axis = np.array([1, 1]), ClassAxis(-1, True)
-    assert labelled_rows(rows(1, 0)["y"], axis, true, "y").right.tolist() == [True, False]
+    assert labelled_rows(rows(1, 0)["y"], axis, true, "y")[0].tolist() == [True, False]
     for other in (rows(1), rows(1, 1, 1)):
-        assert labelled_rows(other["y"], axis, true, "y").right.tolist() == [False, False]
+        assert labelled_rows(other["y"], axis, true, "y")[0].tolist() == [False, False]
 
 
 def test_shuffled_labels_of_uneven_classes_are_right_by_chance() -> None:
     said = np.repeat([0, 1, 2], [60, 30, 10])
     shuffled = np.random.default_rng(0).permutation(said)
-    assert chance_of([Rows(said == shuffled, said, shuffled)], 1 / 3) == (pytest.approx(46.0), True)
-    assert chance_of([Rows(said >= 0, said, said)], 1 / 3) == (pytest.approx(100 / 3), False)
+    assert chance_of([(said == shuffled, said, shuffled)], 1 / 3) == (pytest.approx(46.0), True)
+    assert chance_of([(said >= 0, said, said)], 1 / 3) == (pytest.approx(100 / 3), False)
 
 
 def test_rows_of_one_class_do_not_look_shuffled() -> None:
     same = np.zeros(50, np.int64)
-    assert chance_of([Rows(same == 0, same, same)], 0.1) == (10.0, False)
+    assert chance_of([(same == 0, same, same)], 0.1) == (10.0, False)
