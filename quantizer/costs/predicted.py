@@ -438,7 +438,7 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
     one of 72 channels takes 2.5 times as long as one of 80. Every group that fills no whole block is padded
     first; then each goes back, in graph order, if that costs no time.
     """
-    if not FORMS[plan.config.form].runtime_operators:
+    if not FORMS[plan.config.form].kernels_on_codes:
         return {}
 
     def time_around(group: ChannelGroup, padded: Mapping[ChannelGroup, int]) -> float:

@@ -32,7 +32,9 @@ def gather_quantized(task: Task) -> bool:
         raise task.error(
             "a quantized embedding table is for Gather from a constant; change this node in the plan"
         )
-    shape = constant_shape(table) or ()
+    shape = constant_shape(table)
+    if shape is None:  # an input of a function of form regions
+        shape = () if table.shape is None else tuple(table.shape.numpy())
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
     if params.axis != axis or params.block_size is not None or params.zero_point.any():
         raise task.error(

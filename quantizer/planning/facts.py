@@ -192,7 +192,7 @@ class PlanningFacts:
         ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
         if table is None or not self.knows_sizes:
             return None
-        on_codes = FORMS[self.config.form].runtime_operators
+        on_codes = FORMS[self.config.form].kernels_on_codes
         return CostModel(self.graph, self.profile, table, spellings=ways, folds=on_codes)
 
     @cached_property

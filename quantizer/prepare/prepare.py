@@ -315,7 +315,7 @@ DOMAIN, OP_TYPE = "qprof", "QuantizationProfile"
 
 
 def is_instrumented(model: ir.Model) -> bool:
-    """Return whether a model has the profiling function."""
+    """Return whether a model has the profiling function; form `regions` uses the same domain for its own."""
     return any(key[:2] == (DOMAIN, OP_TYPE) for key in model.functions)
 
 

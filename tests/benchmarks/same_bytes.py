@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 Digests = dict[str, list[Any]]
 """Name of a result -> exit code and digests of what was written."""
 
-FORMS = ("qdq", "qoperator", "integer", "primitives")
+FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 TARGETS = (
     "onnx",
     "onnxruntime-arm",

@@ -1,4 +1,4 @@
-"""Forms of a quantized model for compilers: plain integers, plain arithmetic; `FORMS` names them.
+"""Forms of a quantized model for compilers: plain integers, plain arithmetic, functions; `FORMS` names them.
 
 Enters: a prepared model and its plan.
 Leaves: the model in one of these forms.

@@ -29,7 +29,7 @@ from ...reference.plan_interpreter import run_plan
 
 UNARY = ("Sigmoid", "Tanh", "Erf", "Softplus", "Abs", "Neg", "LeakyRelu", "Elu", "Atan", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
-FORMS = ("qdq", "integer", "primitives", "qoperator")
+FORMS = ("qdq", "integer", "primitives", "regions", "qoperator")
 
 Step = tuple[str, int, int, float]
 """Operator, the tensors that it reads (counted from the last one), and a constant that may stand for one."""

@@ -121,6 +121,43 @@ def test_qoperator_keeps_softmax_of_small_scale_out_of_integers(lowered: Lowerin
     assert runs.off(runs.onnxruntime(optimized=False)) <= EXACT
 
 
+def test_a_region_is_a_function_for_a_fused_group(lowered: Lowering) -> None:
+    proto = lowered(CONV_RELU, form="regions").proto
+    (function,) = proto.functions
+    assert (function.domain, function.name) == ("qprof", "Conv_Relu_conv_0")
+    assert [node.op_type for node in proto.graph.node] == [
+        "QuantizeLinear",
+        function.name,
+        "DequantizeLinear",
+    ]
+    assert [t.name for t in proto.graph.initializer if "w" in t.name] == ["w_quantized"]
+    assert len(function.input) == 3
+
+
+def test_a_relu_is_no_part_of_the_group_when_others_see_what_it_reads(lowered: Lowering) -> None:
+    text = CONV_RELU.replace("float[1,4,6,6] y", "float[1,4,6,6] y, float[1,4,6,6] c")
+    (function,) = lowered(text, form="regions").proto.functions
+    assert function.name == "Conv_conv_0"
+
+
+def test_regions_are_fused_like_form_qdq(lowered: Lowering, net: Net) -> None:
+    plain = lowered(net.text, opset=net.opset, **net.how).fused()
+    found = lowered(net.text, opset=net.opset, form="regions", **net.how).fused()
+    assert {op: found[op] for op in net.fused} == {op: plain[op] for op in net.fused}
+
+
+def test_a_relu_that_changes_no_code_is_no_region(lowered: Lowering) -> None:
+    runs = lowered("net (float[2,4] x) => (float[2,4] y) { y = Relu(x) }", form="regions")
+    assert runs.operators() == {"QuantizeLinear": 1, "DequantizeLinear": 1}
+    assert not runs.proto.functions
+
+
+def test_regions_leave_float_nodes_alone(lowered: Lowering) -> None:
+    runs = lowered(CONV_RELU, form="regions", floats=["relu_1"])
+    assert [node.op_type for node in runs.proto.graph.node][-2:] == ["DequantizeLinear", "Relu"]
+    assert runs.off(runs.onnxruntime()) <= MILLIONTH
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_names_that_need_escaping_and_clash_are_written(lowered: Lowering, form: str) -> None:
     text = """
@@ -141,7 +178,7 @@ def test_a_gemm_with_factors_is_written_between_conversions(lowered: Lowering, f
         <float[6,5] w, float[5] b>
         { y = Gemm<alpha=0.5, beta=2.0>(x, w, b) }"""
     runs = lowered(text, form=form)
-    assert runs.operators()["Gemm"] == 1
+    assert runs.operators()["Gemm"] == (0 if form == "regions" else 1)
     assert runs.off(runs.onnxruntime(optimized=False)) <= 1.0 + EXACT  # floats are rounded before the sum
 
 
@@ -179,6 +216,15 @@ def test_dynamic_is_refused_for_other_operators(
         match=r"node 'add_0' \(Add\): dynamic parameters are for Conv, ConvTranspose as sub",
     ):
         lower(model, make_plan(model, kinds={"add_0": "dynamic"}, form=form))
+
+
+def test_regions_raise_the_opset_for_types_that_it_lacks(make_model: MakeModel, make_plan: MakePlan) -> None:
+    model = make_model("net (float[2,4] x) => (float[2,4] y) { y = Add(x, x) }")
+    wide = QuantParams((0.5,), (0,), UINT16)
+    plan = make_plan(model, form="regions", tensors={"x": wide, "y": wide})
+    lowered = lower(model, plan)
+    assert lowered.model.opset_imports[""] == 21
+    assert tuple(map(str, lowered.findings)) == ("opset raised from 17 to 21 for the types in it",)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -208,7 +208,7 @@ def test_a_dynamic_lstm_has_its_figures() -> None:
     assert "; dynamic parameters of 'x' and 'y': 4" in reason
 
 
-@pytest.mark.parametrize("form", ["integer", "primitives"])
+@pytest.mark.parametrize("form", ["integer", "primitives", "regions"])
 def test_forms_for_every_reader_leave_an_lstm_float(form: str) -> None:
     model = model_of()
     plan = plan_of(model, form=form)

@@ -105,7 +105,7 @@ def test_a_constant_that_two_products_read_is_written_once() -> None:
     assert packed == ["w_packed"]
 
 
-@pytest.mark.parametrize("form", ["integer", "primitives"])
+@pytest.mark.parametrize("form", ["integer", "primitives", "regions"])
 def test_portable_forms_have_conversions_in_blocks_instead(form: str) -> None:
     model = model_of(*NETS["MatMul"])
     plan = plan_of(model, weight_type="int4", form=form)

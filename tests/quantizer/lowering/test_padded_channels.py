@@ -37,7 +37,7 @@ WEIGHTS = {
     "w4": (10, 8, 1, 1),
     "w6": (5, 10, 3, 3),
 }
-FORMS = ("qdq", "qoperator", "integer", "primitives")
+FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def test_what_is_a_result_too_is_not_inside_a_chain() -> None:
     assert shown(find_chains(index(model))) == ["a: Neg, Exp"]
 
 
-@pytest.mark.parametrize("form", ["qdq", "integer", "primitives"])
+@pytest.mark.parametrize("form", ["qdq", "integer", "primitives", "regions"])
 def test_a_chain_in_a_body_is_one_table_there(form: str) -> None:
     net = network(
         """n = Constant <value_int = 2> () go = Constant <value = bool {1}> ()

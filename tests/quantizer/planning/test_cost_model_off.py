@@ -115,7 +115,7 @@ def test_so_it_is_in_the_other_modes(mode: str, name: str) -> None:
             assert entry.kind in (Kind.DYNAMIC, Kind.QUANTIZED), entry.reason
 
 
-@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer", "primitives"])
+@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer", "primitives", "regions"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_model_runs_in_integers(name: str, form: str) -> None:
     net, recipe = (
@@ -133,7 +133,7 @@ def test_the_model_runs_in_integers(name: str, form: str) -> None:
     assert np.square(got - wanted).sum() < 0.02 * np.square(wanted).sum()  # 17 dB: nothing is destroyed
 
 
-NO_LSTM = [("a small LSTM", form) for form in ("integer", "primitives")]
+NO_LSTM = [("a small LSTM", form) for form in ("integer", "primitives", "regions")]
 """Forms without an operator for it."""
 
 

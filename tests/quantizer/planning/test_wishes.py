@@ -36,7 +36,7 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "weight_type": ("int8", "uint8", "int7", "int4", "uint4"),
     "weight_schema": ("asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"),
     "granularity": ("per-tensor", "per-channel"),
-    "form": ("qdq", "qoperator", "integer", "primitives"),
+    "form": ("qdq", "qoperator", "integer", "primitives", "regions"),
     "io": ("float", "uint8", "int8"),
     "mode": ("static", "dynamic", "weight-only", "auto"),
     "block_size": (16, 32),
@@ -135,6 +135,7 @@ def broken(wish: dict[str, Any], planned: PlannedModel, model: ir.Model) -> list
             "qoperator": operators["QLinearConv"],
             "integer": operators["ConvInteger"],
             "primitives": not {"QuantizeLinear", "DequantizeLinear", "ConvInteger"} & operators.keys(),
+            "regions": model.functions,
         }
         hold("form", bool(marks[wish.get("form", "qdq")]))
     return problems

@@ -45,7 +45,7 @@ net (float[N, 4, 6, 6] memory, float[N, 4, 6, 6] x) => (float[N, 5] y) <float[4,
     y = MatMul(q, v)
 }"""
 CONNECTED = ("decoder:memory=encoder:h", "decoder:x=x")
-FORMS = ("qdq", "qoperator", "integer", "primitives")
+FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 
 Arrays = Mapping[str, Any]
 

@@ -57,7 +57,7 @@ def run(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[np.ndarray
     return session.run(None, dict(zip(names, given.values(), strict=True)))
 
 
-@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer"])
+@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer", "regions"])
 @pytest.mark.parametrize("io", ["uint8", "int8"])
 def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
     profile: Path, tmp_path: Path, io: str, form: str

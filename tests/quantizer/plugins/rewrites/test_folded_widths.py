@@ -23,7 +23,7 @@ from qprof_onnx.quantizer.plugins.layers.layers import matches
 from qprof_onnx.quantizer.prepare.shapes import infer_shapes
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
-FORMS = ("qdq", "qoperator", "integer", "primitives")
+FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 READ, MADE = QuantParams((2.0**-6,), (37,), UINT8), QuantParams((2.0**-3,), (128,), UINT8)
 
 

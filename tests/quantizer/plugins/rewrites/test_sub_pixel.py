@@ -78,7 +78,7 @@ def fused(lowered: Lowering, case: str, form: str = "qdq") -> dict[str, int]:
     return dict(lowered(text_of(case), form=form, **how(case)).fused())
 
 
-@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("form", ["qdq", "qoperator", "regions"])
 def test_onnxruntime_interleaves_with_one_transpose_between_those_at_the_ends(
     lowered: Lowering, form: str
 ) -> None:
