@@ -309,11 +309,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if content in (Content.ROWS, Content.ITEMS) or is_split:
         total, iterate = _rows_as_samples(files, specs, content)
         size = fixed_batch(specs) if content is Content.ROWS else 1
-        each = (
-            "each row is a sample"
-            if size == 1
-            else f"{size} rows are a sample, because of the model's batch size"
-        )
+        each = "each row is a sample" if size == 1 else f"{size} rows are a sample (the model's batch size)"
         samples = Samples(
             shown, total, iterate, True, (Finding(Code.READING_ASSUMED, f"{named}: {each}", shown),)
         )

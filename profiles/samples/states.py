@@ -106,7 +106,7 @@ def fed_back(
         raise ConfigError(f"{where}: is fed back by running the model, which is not known here; leave it out")
     if fixed_batch(inputs) > 1:
         raise ConfigError(
-            f"{where}: the model expects {fixed_batch(inputs)} rows at a time, but steps must run in sequence; "
+            f"{where}: the model expects {fixed_batch(inputs)} rows at a time, but steps run in sequence; "
             "export it with a batch of 1, or a free one"
         )
     pairs = [

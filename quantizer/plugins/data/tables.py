@@ -463,9 +463,7 @@ def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
         raise DataError(f"{where}: the value is missing{held}; fill it, or remove the row")
     if spec.dtype.kind == "O":
         if text is None:
-            raise DataError(
-                f"{where}: is {value!r}, and input '{spec.name}' expects text; convert the column"
-            )
+            raise DataError(f"{where}: is {value!r}, but input '{spec.name}' is text; convert the column")
         return value
     number = value if text is None else _number(text)
     if isinstance(number, np.generic):

@@ -66,7 +66,7 @@ def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarr
         ({"config": "int8-dynamic", "mode": "static"}, "means mode dynamic, but mode static was given"),
         (
             {"config": qprof.QuantConfig(target="glow"), "target": "tensorrt"},
-            "target: glow stands in the configuration",
+            "target: glow is in the configuration",
         ),
     ],
 )
