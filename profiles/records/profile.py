@@ -67,7 +67,7 @@ class DataId:
             return ()
         sentence = (
             "the profile is of random values: good for a smoke test, but ranges, and quality estimated from "
-            "them, say nothing about real data"
+            "them, are meaningless"
         )
         return (Finding(Code.RANDOM_DATA, sentence, remedy="profile the model on samples"),)
 

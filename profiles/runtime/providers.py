@@ -89,7 +89,7 @@ def first_line(error: Exception) -> str:
     line = _NOISE.sub("", text.splitlines()[0]).strip() if text else ""
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
-    return line.rstrip(".") or "it does not say why"
+    return line.rstrip(".") or "without a reason"
 
 
 CPU = "CPUExecutionProvider"
@@ -131,7 +131,7 @@ def check_provider(text: str) -> str:
         )
     if colon and not (device and option):
         raise ConfigError(
-            f"provider '{text}': {wanted} takes no device after a colon; give only the provider, as in cpu"
+            f"provider '{text}': {wanted} accepts no device after a colon; give only the provider, as in cpu"
             if device
             else f"provider '{text}': a device is missing after the colon; give one, as in cuda:1"
         )

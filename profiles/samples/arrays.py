@@ -153,7 +153,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
         )
     header = ArrayHeader(dtype, shape)
     if header.nbytes > size - file.tell():
-        raise ValueError(f"its header says {header.nbytes} bytes, {size - file.tell()} follow")
+        raise ValueError(f"its header states {header.nbytes} bytes, but {size - file.tell()} follow")
     if header.nbytes > machine_bytes():
         raise DataError(
             f"{where}: takes {header.nbytes / 1e9:.1f} GB unpacked, more than this machine's memory; "
@@ -309,7 +309,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if content in (Content.ROWS, Content.ITEMS) or is_split:
         total, iterate = _rows_as_samples(files, specs, content)
         size = fixed_batch(specs) if content is Content.ROWS else 1
-        each = "each row is a sample" if size == 1 else f"{size} rows are a sample, as the model takes them"
+        each = "each row is a sample" if size == 1 else f"{size} rows are a sample (the model's batch size)"
         samples = Samples(
             shown, total, iterate, True, (Finding(Code.READING_ASSUMED, f"{named}: {each}", shown),)
         )

@@ -40,7 +40,7 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
     def check(rows: int) -> None:
         if rows < size:
             raise DataError(
-                f"{samples.source}: has {rows} rows, and the model takes {size} at a time; give at least "
+                f"{samples.source}: has {rows} rows, but the model expects {size} at a time; give at least "
                 f"{size}, or export the model with a free batch"
             )
 

@@ -301,7 +301,7 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     others = [one for one in open_inputs if one is not spec]
     if others:
         raise ConfigError(
-            f"{where}: says nothing of input '{others[0].name}', {others[0]}; write a recipe with "
+            f"{where}: does not describe input '{others[0].name}', {others[0]}; write a recipe with "
             f"{values_advice(others)}{_base_advice(where)}"
         )
     shape = spec.shape
@@ -367,7 +367,7 @@ def _picture_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe)
     fitting = [spec for spec in inputs if spec.shape is not None and len(spec.shape) == 4]
     if len(inputs) > 1 and len(fitting) != 1:
         raise ConfigError(
-            f"{where}: does not say which input takes the picture; write a recipe with input: NAME and "
+            f"{where}: does not name the input for the picture; write a recipe with input: NAME and "
             f"constants: {{OTHER: VALUES}}; the model's inputs are {names}"
         )
     return fitting[0] if fitting else inputs[0]

@@ -253,7 +253,7 @@ def _data_yaml(path: str) -> dict[str, Any]:
         raise DataError(f"{path}: cannot be read as YAML ({reason}); correct it") from error
     if not isinstance(document, dict) or not any(document.get(name) for name in SPLITS):
         raise DataError(
-            f"{path}: says no pictures; as data it is the data.yaml of a data set, with train: and val:; "
+            f"{path}: lists no pictures; as data it is the data.yaml of a data set, with train: and val:; "
             "or give a folder of samples"
         )
     return document

@@ -50,7 +50,7 @@ def is_random(source: str) -> bool:
 def check_not_random(source: str, use: str) -> None:
     """Refuse random values as samples for a use that judges quality, named in words."""
     if is_random(source):
-        raise DataError(f"{source}: random values say nothing about quality; give samples for {use}")
+        raise DataError(f"{source}: random values do not show quality; give samples for {use}")
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
@@ -85,9 +85,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             drawn = {spec.name: random_array(spec, shapes[spec.name], generator, limits) for spec in random}
             yield Sample(f"{source}[{number}]", {**drawn, **constants})
 
-    sentence = (
-        f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
-    )
+    sentence = f"{source}: random values: good for a smoke test; ranges and quality are meaningless"
     return Samples(source, total, iterate, True, (Finding(Code.RANDOM_DATA, sentence, source),))
 
 

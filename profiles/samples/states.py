@@ -106,7 +106,7 @@ def fed_back(
         raise ConfigError(f"{where}: is fed back by running the model, which is not known here; leave it out")
     if fixed_batch(inputs) > 1:
         raise ConfigError(
-            f"{where}: the model takes {fixed_batch(inputs)} rows at a time, and steps follow each other; "
+            f"{where}: the model expects {fixed_batch(inputs)} rows at a time, but steps run in sequence; "
             "export it with a batch of 1, or a free one"
         )
     pairs = [
@@ -227,7 +227,7 @@ def _matching_pairs(
         if name not in by_name:
             listed = ", ".join(f"'{other}'" for other in by_name)
             raise ConfigError(
-                f"{where}: input '{spec.name}' would take '{name}', which is not an output of the model; its "
+                f"{where}: input '{spec.name}' would read '{name}', which is not an output of the model; its "
                 f"outputs are {listed}.{nearest(name, list(by_name))}"
             )
         yield spec, by_name[name]
@@ -265,7 +265,7 @@ def _empty_state(
         return np.zeros(sizes, spec.dtype)
     except (ValueError, OverflowError, MemoryError):  # sizes of a config.json, and of the model
         raise ConfigError(
-            f"{where}: '{spec.name}' would be {sizes} at first, which no memory holds; correct the "
+            f"{where}: '{spec.name}' would be {sizes} at first, which exceeds the memory; correct the "
             "sizes in the config.json beside the model, or give the state as constants"
         ) from None
 

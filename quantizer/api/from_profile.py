@@ -164,7 +164,7 @@ def write_quantized(
         # What float16 would lose, as measured on calibration samples, is float32.
         if check is not None and facts.config.is_float16:
             measure = partial(FLOAT16.load().with_float32_nodes_on_samples, facts, planned, check)
-            step = "float16 run on check samples (it may lose more than recorded ranges tell)"
+            step = "float16 run on check samples (it may lose more than recorded ranges show)"
             narrow = planned.known.lost_in_float16
             planned, left_out = improved(step, measure, planned, DataError, ModelError)
             if config.has_size and planned.known.lost_in_float16 != narrow:  # float32 takes twice the bytes
@@ -278,7 +278,7 @@ def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
     if not TYPES[kind].is_float:
         return ()
     sentence = f"nothing is quantized: no node takes {kind}"
-    return (Finding(Code.NOTHING_QUANTIZED, sentence, kind, remedy="--verbose says why of each"),)
+    return (Finding(Code.NOTHING_QUANTIZED, sentence, kind, remedy="--verbose prints the reason for each"),)
 
 
 def _write(

@@ -102,7 +102,7 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
         meant = {name: getattr(config, name) for name in SETTINGS & given_fields(config)}
         own = meant.pop("target", None)
         if own is not None and source is not None:
-            raise ConfigError(f"target: {own} stands in the configuration too; leave one out")
+            raise ConfigError(f"target: {own} is in the configuration too; remove one")
         source = own if source is None else source
         overrides = settings_with(meant, overrides, "QuantConfig")
     if source is None and not overrides:

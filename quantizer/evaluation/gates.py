@@ -240,7 +240,7 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
         interval = f"95 % interval {scores.drop_low:.2f} to {scores.drop_high:.2f}"
         reason = f"{lost}, {interval} on {scores.rows} rows"
     elif scores.drop_low == -math.inf:
-        doubt = f"{scores.rows} rows are too few to tell whether the truth belongs to them"
+        doubt = f"{scores.rows} rows are too few to check whether the labels belong to them"
     else:
         rows = scores.rows_to_show(limit)
         enough = "" if rows is None else f"; about {rows} would, if they differ as often"

@@ -73,14 +73,14 @@ def load_and_run(
         return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     if has_few_bit_floats(_loadable(file), UNREAD):
         sentence = (
-            "it was not loaded: onnxruntime has no kernel that reads its weights, and takes them in float32"
+            "it was not loaded: onnxruntime has no kernel for its weights, and converts them to float32"
         )
         return Finding(Code.NOT_TEST_RUN, sentence, figures={"bytes": size}, remedy=EVALUATE)
     options = session_options(1)
     disable_prepacking(options)
     open_session(_loadable(file), name, options=options)
     sentence = (
-        "it was loaded and not run: to run it takes as much memory again as its "
+        "it was loaded and not run: a run needs additional memory of the size of its "
         f"{size / 1e9:.1f} GB of weights"
     )
     return Finding(Code.NOT_TEST_RUN, sentence, figures={"bytes": size}, remedy=EVALUATE)
@@ -96,7 +96,7 @@ EVALUATE = "'qprof evaluate' runs it on samples"
 
 NOT_RUN = Finding(
     Code.NOT_TEST_RUN,
-    "it was loaded and not test-run: no inputs could be made up that the float model takes",
+    "it was loaded and not test-run: no inputs could be generated that the float model accepts",
     remedy=EVALUATE,
 )
 """Finding on a model that was written without a run; dropped if samples are run afterwards."""

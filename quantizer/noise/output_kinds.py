@@ -354,7 +354,7 @@ def _classes_reason(graph: Graph, profile: Profile, name: str) -> str:
         return ""
     columns = None if name not in profile else profile[name].channels
     if columns is None or int(columns.count.min()) < FEWEST_LOGITS:
-        return "a row of a matrix product, taken for logits of classes: few samples tell more"
+        return "a row of a matrix product, taken for logits of classes: few samples support another kind"
     if columns.count.size < FEWEST_OF_A_VECTOR and vary_unlike(columns):
         return ""
     winner = int(columns.maximum.argmax())

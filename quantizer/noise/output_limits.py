@@ -97,7 +97,7 @@ PLACES_TOLERANCE = tuned(
 """The same of maps and sequences, whose places are read together or at their peaks, and of vectors that
 nothing tells from embeddings: 20 dB, half a point of correlation (DECISIONS.md, 23)."""
 
-AS_SET = "as the settings say"
+AS_SET = "set by the user"
 """Why an output is of a kind that the user gave."""
 
 AT_RANDOM = "it is drawn at random"

@@ -303,7 +303,7 @@ class ModelFile(os.PathLike[str]):
         """The normalised float model; ModelError also if it is quantized or instrumented."""
         operators = quantized_operators(self.model)
         if operators or nodes_said_to_be_quantized(self.model):
-            evidence = f"it has {', '.join(operators[:3])}" if operators else "its metadata says so"
+            evidence = f"it has {', '.join(operators[:3])}" if operators else "according to its metadata"
             raise ModelError(f"{self}: this model is quantized already ({evidence}); give the float model")
         if is_instrumented(self.model):
             raise ModelError(f"{self}: this model is instrumented already; give the original model")

@@ -476,7 +476,7 @@ class Verdict(Presented):
             return decision.overruled
         if decision.by == "outputs":
             counted = _count(scored.rows, "row" if self.metric == ACCURACY else "sample")
-            return f"the output decides: {counted} cannot tell by the score" if self.is_unsure else ""
+            return f"the output decides: the score of {counted} is not conclusive" if self.is_unsure else ""
         return "the score decides" if decision.so_far or decision.grade != decision.outputs else ""
 
     @property

@@ -316,7 +316,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield MalformedError(f"form '{config.form}' is not installed", f"install all of {DISTRIBUTION}")
     if config.float_type not in target.rest_types:
         yield MalformedError(
-            f"float_type {config.float_type}: {target.name} does not take it in a file",
+            f"float_type {config.float_type}: {target.name} does not accept it in a file",
             f"use float_type {' or '.join(target.rest_types)}",
         )
     if config.is_float16 and config.form != "qdq":
@@ -325,7 +325,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         )
     if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
         yield MalformedError(
-            f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric"
+            f"{target.name} accepts only zero point 0", "use schema and weight_schema symmetric"
         )
     if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
         signed = [name for name in target.activation_types if TYPES[name].signed]

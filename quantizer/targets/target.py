@@ -84,8 +84,8 @@ class Target:
             compute in float or with a slow integer kernel: a pass-through node on integers, as leaky-relu or
             channels-last, PRelu as saturating, ConvTranspose as sub-pixel convolution, recurrent nodes as a
             scan over their steps.
-        float_implementations: Operator type to the way in which a float node is written where the runtime
-            would put something slower in its place: clip for one before a conversion that the runtime would
+        float_implementations: Operator type to the way in which a float node is written if the runtime
+            would replace it with something slower: clip for one before a conversion that the runtime would
             move in front of it, sum for an Add that it would fuse with the normalization after it or the
             product before it, max for a Relu or Clip before a conversion to floating-point numbers of few
             bits, which onnxruntime leaves out as if these had no values below 0.

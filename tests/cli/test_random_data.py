@@ -41,7 +41,7 @@ def test_a_gate_on_random_values_is_refused(made: Path) -> None:
     assert qprof(*pair).exit_code == 0
     refused = qprof(*pair, "--min-sqnr", "10")
     assert refused.exit_code == 2
-    assert "random:2: random values say nothing about quality; give samples for a gate" in refused.output
+    assert "random:2: random values do not show quality; give samples for a gate" in refused.output
 
 
 def test_a_gate_on_a_profile_of_random_values_is_refused(made: Path, profile: Path) -> None:

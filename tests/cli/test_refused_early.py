@@ -39,7 +39,7 @@ JUDGING = [
         marks=pytest.mark.skipif(find_spec("pycocotools") is None, reason="of the extra metrics"),
     ),
     ("--metric", "perplexity", "which input has the tokens is not known"),
-    ("--metric", "psnr", "metric 'psnr': needs the truth"),
+    ("--metric", "psnr", "metric 'psnr': needs labels"),
     ("--labels", "few.txt", "few.txt: 3 labels, but the samples have 400 rows"),
     ("--labels", "words.txt", "words.txt, line 1: 'cat' is not an integer label"),
     ("--labels", "high.txt", "high.txt, line 1: label 99 is not one of the output's 10 classes"),

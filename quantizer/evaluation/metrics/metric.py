@@ -184,7 +184,7 @@ class MetricSource:
         """Return the file of the labels; ConfigError if a metric needs it and it is missing."""
         if self.truth is None:
             raise ConfigError(
-                f"metric '{self.metric.text}': needs the truth: {self.metric.kind.truth}; "
+                f"metric '{self.metric.text}': needs labels: {self.metric.kind.truth}; "
                 "give it with --labels (labels= in Python)"
             )
         return self.truth

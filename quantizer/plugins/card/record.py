@@ -185,7 +185,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     except (MalformedError, msgspec.ValidationError, OverflowError) as problem:
         raise ConfigError(f"{path}: is not a card ({problem}); make it again") from problem
     if not card.float_model or not card.quantized_model or not card.evaluation.subject:
-        raise ConfigError(f"{path}: says nothing of models and samples; make it anew")
+        raise ConfigError(f"{path}: does not record models and samples; make it again")
     return card
 
 

@@ -25,7 +25,7 @@ def checks_of_newer(card: Card, newer: Card, slack: Slack, names: tuple[str, str
         ("another float model", then.subject["float_model"], now.subject["float_model"]),
         ("other samples", then.subject["data"], now.subject["data"]),
         ("another metric", then.metric, now.metric),
-        ("another truth or other options of the metric", then.subject["metric"], now.subject["metric"]),
+        ("other labels or other options of the metric", then.subject["metric"], now.subject["metric"]),
         ("another runtime", (then.runtime, then.provider), (now.runtime, now.provider)),
     ):
         if earlier != later:

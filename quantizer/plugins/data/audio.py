@@ -93,7 +93,7 @@ def _resampled(
         return signal
     if resample == "refuse":
         raise DataError(
-            f"{where}: has {rate} samples a second, and the recipe says {new_rate}; resample the file, "
+            f"{where}: has {rate} samples per second, but the recipe sets {new_rate}; resample the file, "
             "or set resample: soxr in the recipe"
         )
     return np.asarray(library("soxr", where, "audio").resample(signal, rate, new_rate), np.float32)
@@ -188,14 +188,14 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     recipe = recipe_of(preprocessing, AudioRecipe)
     if recipe.rate is None:
         raise ConfigError(
-            f"{where}: the model does not say which rate it takes; give a recipe with the lines "
+            f"{where}: the model does not state its sample rate; give a recipe with the lines "
             "'reader: audio' and, for one, 'rate: 16000'"
         )
     constants = constant_arrays(where, recipe.constants, inputs)
     spec = _signal_input(where, recipe, [spec for spec in inputs if spec.name not in constants])
     if spec.dtype.kind in "iu" and recipe.scale == 1.0:
         raise ConfigError(
-            f"{where}: input '{spec.name}' takes integers, and the signal is -1..1; set scale: 32768 for "
+            f"{where}: input '{spec.name}' expects integers, but the signal is -1..1; set scale: 32768 for "
             "16-bit values"
         )
     shape, fixed = _layout(where, spec)
@@ -219,9 +219,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
 def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
     """Return the input that takes the signal; ConfigError if another input has no value."""
     if not specs:
-        raise ConfigError(
-            f"{where}: every input has a value; leave that which takes the signal out of constants"
-        )
+        raise ConfigError(f"{where}: every input has a value; remove the input for the signal from constants")
     if recipe.input:
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
     if len(specs) == 1:
@@ -236,7 +234,7 @@ def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -
     rates = {name: recipe.rate for name in names if name.lower() == "sr" or "rate" in name.lower()}
     which = f"input '{signals[0].name}' takes the signal"
     if len(signals) != 1:
-        which = "which input takes the signal is not known (name it, as input: NAME)"
+        which = "the input for the signal is not known (name it, as input: NAME)"
     raise ConfigError(
         f"{where}: {which}, and others have no value; add to the recipe {values_advice(others, rates)}"
     )

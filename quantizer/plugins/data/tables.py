@@ -358,7 +358,7 @@ def _usual_columns(
     if len(specs) == 1 and spec.shape and len(names) == spec.shape[-1]:
         return list(names)
     raise ConfigError(
-        f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table "
+        f"{source}: which columns belong to input '{spec.name}' ({spec})? Write a recipe with reader: table "
         f"and columns: {{{spec.name}: [COLUMN, ...]}}, or {ALL} less exclude: [COLUMN, ...] and label: "
         f"COLUMN; there are {_listed(names)}"
     )
@@ -463,7 +463,7 @@ def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
         raise DataError(f"{where}: the value is missing{held}; fill it, or remove the row")
     if spec.dtype.kind == "O":
         if text is None:
-            raise DataError(f"{where}: is {value!r}, and input '{spec.name}' takes text; convert the column")
+            raise DataError(f"{where}: is {value!r}, but input '{spec.name}' is text; convert the column")
         return value
     number = value if text is None else _number(text)
     if isinstance(number, np.generic):

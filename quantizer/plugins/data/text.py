@@ -92,7 +92,7 @@ class TextEncoder:
         """Return the arrays of a text, or of a pair: each a batch of one if the input has two dimensions."""
         if self.tokenizer is None:
             if pair is not None:
-                raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
+                raise DataError(f"{where}: is a pair, but the model expects one text; set pairs: none")
             return self._input_arrays(where, {"text": np.array(text, object)})
         if self.start is None:
             values = _encoded(self.tokenizer, text, pair)
@@ -153,7 +153,7 @@ class TextEncoder:
         prompt = fixed or recipe.prompt or max(1, count - recipe.decoded)
         tokens_each = fixed or 1
         if count < min(prompt, tokens_each):
-            raise DataError(f"{where}: has {count} tokens, fewer than a step takes; leave it out")
+            raise DataError(f"{where}: has {count} tokens, fewer than a step needs; remove it")
 
         def values(start: int, end: int) -> dict[Role, npt.NDArray[Any]]:
             """Return the values of a step without its tokens."""
@@ -287,7 +287,7 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
         path = folder / recipe.tokenizer
     else:
         raise ConfigError(
-            f"{where}: the model takes token ids; give its tokenizer with --preprocess tokenizer.json, or "
+            f"{where}: the model expects token ids; give its tokenizer with --preprocess tokenizer.json, or "
             "the key tokenizer of the recipe"
         )
     return path, _tokenizer_in(path)
@@ -333,7 +333,7 @@ def _set_length(
 
     if recipe.max_length is not None and fixed is not None and recipe.max_length > fixed:
         raise ConfigError(
-            f"{where}: max_length: is {recipe.max_length}, and the model takes {fixed}; give no more"
+            f"{where}: max_length: is {recipe.max_length}, but the model expects {fixed}; give no more"
         )
     length = recipe.max_length or min(filter(None, (fixed, truncation.get("max_length"))), default=None)
     tokenizer.no_truncation()
@@ -353,7 +353,7 @@ def _set_length(
         token = next((t for t in candidates if tokenizer.token_to_id(t) is not None), None)
         if token is None:
             raise ConfigError(
-                f"{where}: the model takes a fixed number of tokens, and the tokenizer has no token "
+                f"{where}: the model expects a fixed number of tokens, but the tokenizer has no token "
                 f"{' or '.join(candidates)} to fill up with; name it in a recipe, as pad_token: '<pad>'"
             )
         direction = padding.get("direction", "right")
@@ -363,7 +363,7 @@ def _set_length(
         )  # fmt: skip
         assume(f"texts are padded to {padded} tokens with '{token}'")
     elif padding and fixed is None and recipe.padding == "model" and not state:
-        assume("texts are not padded, as the model takes any length", "padding: max_length does")
+        assume("texts are not padded, because the model accepts any length", "padding: max_length does")
     return findings
 
 

@@ -166,7 +166,7 @@ def bits_at(value: object, where: str) -> int:
 def add_entry(entries: dict[str, Entry], name: str, entry: Entry) -> None:
     """Add the entry of a tensor; raise MalformedError if the tensor has another entry already."""
     if entries.get(name, entry) != entry:
-        raise MalformedError(f"'{name}' stands twice in the file", "delete the entry that is wrong")
+        raise MalformedError(f"'{name}' is repeated in the file", "delete the entry that is wrong")
     entries[name] = entry
 
 

@@ -62,7 +62,7 @@ def unique(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, value in entries:
         if name in by_name:
             raise MalformedError(
-                f"tensor '{name}': stands twice in the file",
+                f"tensor '{name}': is repeated in the file",
                 "delete the entry that is wrong, or write it again",
             )
         by_name[name] = value

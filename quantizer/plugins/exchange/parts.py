@@ -80,7 +80,7 @@ def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
         raise _damaged(where, str(problem)) from None
     names: list[str] = []
     for part in content:
-        if reason := part_name_problem(part.name) or ("stands twice" if part.name in names else ""):
+        if reason := part_name_problem(part.name) or ("is repeated" if part.name in names else ""):
             raise _damaged(where, f"the name of a part, '{part.name}', {reason}")
         names.append(part.name)
         ports = {**part.inputs, **part.outputs}

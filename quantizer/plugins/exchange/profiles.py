@@ -158,7 +158,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
         model_names = {*model.graph.initializers, *(value.name for value in activations_of(model.graph))}
     others = [name for name in profile if name not in model_names]
     if others:
-        left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
+        left_out = f"left out {len(others)} entries without a tensor in the prepared model"
         sentence = f"{where}: {left_out}: {some_of(others)}"
         note(Finding(Code.IMPORT_LOSES, sentence, where, {"entries": len(others)}))
     samples = DataId(_sample_count(tensors))

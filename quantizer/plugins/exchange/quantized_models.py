@@ -447,7 +447,7 @@ def _readable(model: ir.Model) -> str:
     written = read_provenance(model)
     form = "" if written is None else written.form
     if form in ("integer", "primitives"):
-        return f"it is of form {form}, whose arithmetic says no scales: give the plan that qprof made it from"
+        return f"it is of form {form}, whose arithmetic has no scales: give the plan that qprof made it from"
     return (
         "give a model with QuantizeLinear and DequantizeLinear or with QLinear operators, or a file of "
         "parameters"

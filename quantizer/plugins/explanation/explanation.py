@@ -309,7 +309,7 @@ def explain(
                 if plan.origin.profile not in ("", profile_digest(observed)):
                     sentence = (
                         f"{where} was made from another profile than {profile_name(profile)}: observed "
-                        "range, clipped share and expected noise are those of the profile given; the "
+                        "range, clipped fraction and expected noise are those of the profile given; the "
                         "parameters are not"
                     )
                     findings = (Finding(Code.OTHER_PLAN, sentence, where),)

@@ -384,7 +384,7 @@ class _TensorSums:
             self.sums_after = (self.sums_after or Sums()).plus(*(self._after(values) for values in pair))
 
     def _after(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the function of an array of any shape and float type; NaN or Inf where it is not defined."""
+        """Return the function of an array of any shape and float type; NaN or Inf if it is not defined."""
         assert self.function is not None
         with np.errstate(all="ignore"):
             return self.function(np.asarray(values, np.float64).reshape(-1)).reshape(values.shape)

@@ -94,8 +94,8 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         largest = float(np.abs(np.nan_to_num(FORMS[form].coordinates(arrays[0]))).max(initial=0.0))
         if not largest:
             raise ConfigError(
-                f"metric '{metric.text}': the first sample has no box to tell pixels from shares of the "
-                f"picture; say which, as in {metric.kind.name}:units=pixels, or put another sample first"
+                f"metric '{metric.text}': the first sample has no box to tell whether units are pixels or "
+                f"fractions; say which, as in {metric.kind.name}:units=pixels, or put another sample first"
             )
         units = "shares" if largest <= 2.0 else "pixels"
     size = (1.0, 1.0)
@@ -250,7 +250,7 @@ def input_size(source: MetricSource) -> tuple[int, int]:
             height, width = dims[1:3] if dims[3] in (1, 3, 4) and dims[1] > 4 else dims[2:]
             return width, height
     raise ConfigError(
-        f"metric '{source.metric.text}': the model takes no pictures, whose size boxes need; give it as in "
+        f"metric '{source.metric.text}': the model has no picture input to get the size from; give it as in "
         "size=640"
     )
 

@@ -230,7 +230,7 @@ def _classes_by_name(
         )
     classes = {number: number_of[name] for number, name in known.items()}
     shown = [f"{named[number]} is {classes[number]}" for number in sorted(known) if number in with_boxes]
-    without = f", boxes of {_some(left)} are left out" if left else ""
+    without = f", boxes of {_some(left)} are skipped" if left else ""
     return classes, f"classes by their names, {_some(shown)}{without}"
 
 

@@ -89,7 +89,7 @@ def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[A
         raise
     except Exception as error:  # NumPy parses headers as Python, which may raise anything
         text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{file}: cannot be read: {text}; check the file of the truth") from error
+        raise DataError(f"{file}: cannot be read: {text}; check the file of labels") from error
 
 
 def read_text(path: str) -> str:

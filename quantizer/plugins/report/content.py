@@ -289,7 +289,7 @@ class Report(Presented):
         layers: the tensors of both models compared, in graph order, as `compare-layers` has them.
         tensors: activations in graph order.
         nodes: nodes in graph order.
-        run_time: measured times of both models, else predicted ones; None where none are known.
+        run_time: measured times of both models, else predicted ones; None if none are known.
         float_groups: groups of float nodes with their reason, the slowest first.
         samples: the samples on which the models differ most.
         excerpts: the parts of each that a page shows. Not in JSON.
@@ -327,7 +327,7 @@ class Report(Presented):
 
     @property
     def cost(self) -> Cost | None:
-        """The sizes of both models, None where they are not known."""
+        """The sizes of both models, None if they are not known."""
         if self.float_bytes is None or self.quantized_bytes is None:
             return None
         return Cost(self.float_bytes, self.quantized_bytes)

@@ -179,7 +179,7 @@ def _run_by(node: Node, graph: Graph) -> str:
 
 
 def run_time(analysis: Analysis, measured: Costs | None) -> RunTime | None:
-    """Return the times of one run, as measured, else as predicted; None where neither is known."""
+    """Return the times of one run, as measured, else as predicted; None if neither is known."""
     if measured is not None:
         conversions, layers = sum(measured.border.values()), {node.name for node in analysis.graph.nodes}
         return RunTime(

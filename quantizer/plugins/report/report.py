@@ -81,7 +81,7 @@ def report(
 
     Returns:
         The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
-        or one page where the name ends in .html.
+        or one page if the name ends in .html.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: an unusable input.

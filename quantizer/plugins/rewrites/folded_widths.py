@@ -4,13 +4,13 @@ See `folded_width` for the arithmetic. What is around the Conv moves values only
 
 =========  ============================================  ====================================================
 Transpose  [N, H, W, C]                                  channels last
-Pad        [N, H, W + zeros, C]                          left out where the columns of a block divide W
+Pad        [N, H, W + zeros, C]                          left out if the columns of a block divide W
 Reshape    [N, H, W / columns, columns * C]              a sequence has H = 1
 Transpose  [N, columns * C, H, W / columns]
 Conv       [N, fold * O, H', W' / fold]                  the sums, requantized
 Transpose  [N, H', W' / fold, fold * O]
 Reshape    [N, H', W', O]
-Slice      the columns of the result                     left out where there are no others
+Slice      the columns of the result                     left out if there are no others
 Transpose  [N, O, H', W']
 =========  ============================================  ====================================================
 

@@ -127,7 +127,7 @@ def check_machine(target: Target) -> None:
     here = platform.machine()
     if not is_of_machine(target.name):
         raise ConfigError(
-            f"kernel times: onnxruntime on {here}, here, says nothing about the kernels of target "
+            f"kernel times: onnxruntime on {here}, here, does not show the kernels of target "
             f"{target.name}; measure on a machine that it is for"
         )
 

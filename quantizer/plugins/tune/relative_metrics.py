@@ -1,6 +1,6 @@
 """Metrics that need no truth: agreement and correlation of both models' outputs.
 
-- *agreement*, where the largest value of every float output is an answer (`class_axes`), or no output is
+- *agreement*, if the largest value of every float output is an answer (`class_axes`), or no output is
   float: the float model scores 100, and the quantized model the fraction of equal answers in a row (largest
   class, equal integers). Accuracy on labelled data cannot drop by more than this: an answer must change to
   become wrong.

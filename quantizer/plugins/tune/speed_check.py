@@ -98,7 +98,7 @@ def check_options(options: SpeedCheckOptions, target: str) -> None:
     here = platform.machine()
     if not is_of_machine(target):
         raise ConfigError(
-            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
+            f"check_speed: onnxruntime on {here}, here, does not show the speed on target {target}; "
             "choose its own target, or measure there"
         )
     if options.min_speedup is not None and not options.min_speedup > 0.0:

@@ -234,7 +234,7 @@ class TuneResult(Presented):
         best, holdout = self.best, self.holdout
         if best is None or holdout is None:
             sentence = "no plan quantizes a node and can be run"
-            remedy = "keep the float model; 'qprof quantize' says why, for each node"
+            remedy = "keep the float model; 'qprof quantize' prints the reason for each node"
             yield Finding(Code.TARGET_MISSED, sentence, remedy=remedy)
         else:
             yield from self._missed(best, holdout)

@@ -84,7 +84,7 @@ def test_a_device_follows_after_a_colon(built_with_all: None) -> None:
         {"device_type": "GPU"},
     )
     assert with_options(check_provider("cuda")) == (CUDA, {})
-    with pytest.raises(ConfigError, match=r"provider 'cpu:1': CPUExecutionProvider takes no device"):
+    with pytest.raises(ConfigError, match=r"provider 'cpu:1': CPUExecutionProvider accepts no device"):
         check_provider("cpu:1")
     with pytest.raises(ConfigError, match=r"provider 'cuda:': a device is missing after the colon"):
         check_provider("cuda:")

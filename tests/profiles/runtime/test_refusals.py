@@ -15,7 +15,7 @@ START = "[ONNXRuntimeError] : 10 : INVALID_GRAPH : Load model from a/model.onnx 
             "node_arg was false",
         ),
         ("own:Twice(-1) is not a registered function/op", "own:Twice(-1) is not a registered function/op"),
-        ("", "it does not say why"),
+        ("", "without a reason"),
     ],
 )
 def test_what_the_runtime_says_is_told_without_its_codes_and_source(text: str, line: str) -> None:

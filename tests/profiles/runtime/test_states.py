@@ -240,7 +240,7 @@ def test_names_that_do_not_fit_are_refused_with_those_that_are_there(folder: Pat
     assert "recipe.yaml: state: no input is called 'past_kv.*'" in text
     assert "'past_key_values.0.key'" in text
     text = refusal(folder, decoder, "state: {now.*: past_key_values.*}")
-    assert "would take 'now.0.key', which is not an output of the model; its outputs are 'logits'" in text
+    assert "would read 'now.0.key', which is not an output of the model; its outputs are 'logits'" in text
     text = refusal(folder, decoder, "state: {logits: past_key_values.0.key}")
     assert "output 'logits' is float32 of shape (batch, new, 8)" in text
     assert "both names have one *" in refusal(folder, decoder, "state: {present.*: past_key_values.0.key}")

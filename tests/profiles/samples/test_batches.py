@@ -61,7 +61,7 @@ def test_a_part_of_the_batches_is_that_of_all(known: bool, part: tuple[int, int 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_fewer_rows_than_a_batch_are_refused(known: bool) -> None:
-    with pytest.raises(DataError, match="has 2 rows, and the model takes 3 at a time; give at least 3"):
+    with pytest.raises(DataError, match="has 2 rows, but the model expects 3 at a time; give at least 3"):
         list(in_batches(rows(2, known=known), [spec(3, 2)]))
 
 

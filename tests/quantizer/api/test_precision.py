@@ -66,7 +66,7 @@ def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarr
         ({"config": "int8-dynamic", "mode": "static"}, "means mode dynamic, but mode static was given"),
         (
             {"config": qprof.QuantConfig(target="glow"), "target": "tensorrt"},
-            "target: glow stands in the configuration",
+            "target: glow is in the configuration",
         ),
     ],
 )
@@ -89,5 +89,7 @@ def test_a_float8_model_in_which_nothing_takes_float8_says_so(tmp_path: Path) ->
     profile = qprof.profile(tmp_path / "m.onnx", [{"x": np.ones((1, 2, 6, 6), np.float32)}])
     result = qprof.quantize(tmp_path / "m.onnx", profile, config="float8", target="tensorrt")
     (told,) = (found for found in result.findings if found.code is Code.NOTHING_QUANTIZED)
-    assert told.text == "nothing is quantized: no node takes float8e4m3fn; --verbose says why of each"
+    assert (
+        told.text == "nothing is quantized: no node takes float8e4m3fn; --verbose prints the reason for each"
+    )
     assert f"doubt: {told.text}" in summary_text(result, verbose=False)

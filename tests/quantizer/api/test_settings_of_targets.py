@@ -148,7 +148,7 @@ def test_a_speed_that_cannot_be_measured_here_is_refused_before_a_profile_is_mad
     target: str, tmp_path: Path
 ) -> None:
     model, samples = network("int8 gains nothing")
-    with pytest.raises(qprof.ConfigError, match=f"says nothing about the speed on target {target}"):
+    with pytest.raises(qprof.ConfigError, match=f"does not show the speed on target {target}"):
         qprof.quantize(
             model, None, tmp_path / "q.onnx", data=samples, target=target, speed=qprof.SpeedCheckOptions()
         )

@@ -62,7 +62,7 @@ def test_what_the_table_does_not_have_is_refused(text, message) -> None:
 
 
 def test_a_missing_truth_says_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match=r"metric 'top-1': needs the truth: class of each row.*--labels"):
+    with pytest.raises(ConfigError, match=r"metric 'top-1': needs labels: class of each row.*--labels"):
         opened("top-1", rows(0))
 
 

@@ -49,7 +49,7 @@ def test_no_limit_is_no_limit() -> None:
 
 def test_a_kind_that_is_given_overrules_the_one_that_was_told() -> None:
     found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("y=signal",))
-    assert [*map(str, found.findings())] == ["output 'y': signal (as the settings say)"]
+    assert [*map(str, found.findings())] == ["output 'y': signal (set by the user)"]
 
 
 def test_kinds_are_those_that_a_profile_keeps_and_a_plan_keeps_them_too() -> None:

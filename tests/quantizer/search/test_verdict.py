@@ -86,8 +86,16 @@ def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 1
         (of_score(0.0, -9.0, 9.0, 30.0), "good", ""),
         (of_score(0.0, -0.4, 0.4, 10.0), "good", "the score decides"),
         (of_score(0.4, -0.3, 1.15, 13.0), "good so far", "the score decides"),
-        (of_score(0.4, -2.0, 3.1, 13.0), "fair", "the output decides: 10 samples cannot tell by the score"),
-        (of_score(0.4, -2.0, 3.1, 7.0), "poor", "the output decides: 10 samples cannot tell by the score"),
+        (
+            of_score(0.4, -2.0, 3.1, 13.0),
+            "fair",
+            "the output decides: the score of 10 samples is not conclusive",
+        ),
+        (
+            of_score(0.4, -2.0, 3.1, 7.0),
+            "poor",
+            "the output decides: the score of 10 samples is not conclusive",
+        ),
         (of_score(5.0, 1.0, 9.0, 30.0), "poor", "the score decides"),
         (of_score(5.0, -1.0, 11.0, 30.0), "fair", "the score decides"),
         (

@@ -193,7 +193,7 @@ def test_a_target_with_a_base_takes_what_it_does_not_say_itself(tmp_path: Path) 
     [
         ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own); use form qdq or"),
         ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
-        ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
+        ("tensorrt", {"schema": "asymmetric"}, "tensorrt accepts only zero point 0"),
         ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
     ],
 )

@@ -93,7 +93,7 @@ def test_boxes_lie_where_labels_stands_for_images(folder: Path) -> None:
             ":vall",
             r"no split 'vall'; choose one that it has: val\. Did you mean 'val'\?",
         ),
-        ("scale: 2", "", r"says no pictures; as data it is the data.yaml of a data set"),
+        ("scale: 2", "", r"lists no pictures; as data it is the data.yaml of a data set"),
         ("train: [", "", r"cannot be read as YAML"),
     ],
 )

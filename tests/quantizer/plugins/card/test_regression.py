@@ -117,7 +117,7 @@ def test_cards_without_a_score_or_an_output_prove_nothing(accepted: Card) -> Non
     [
         ({"subject": {"float_model": "x"}}, "another float model"),
         ({"subject": {"data": "x"}}, "other samples"),
-        ({"subject": {"metric": "x"}}, "another truth or other options"),
+        ({"subject": {"metric": "x"}}, "other labels or other options"),
         ({"metric": "top-1"}, "another metric"),
         ({"runtime": "openvino"}, "another runtime"),
     ],

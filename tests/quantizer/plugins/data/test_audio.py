@@ -113,7 +113,7 @@ def test_whole_recordings_are_samples_where_nothing_fixes_a_window(tmp_path: Pat
 def test_another_rate_is_refused_unless_a_library_is_named(tmp_path: Path) -> None:
     source = saved(tmp_path, np.arange(8), rate=16000)
     text = refusal(source, [WAVEFORM], recipe(tmp_path))
-    assert "a.wav: has 16000 samples a second, and the recipe says 8000" in text
+    assert "a.wav: has 16000 samples per second, but the recipe sets 8000" in text
     assert "resample: soxr" in text
 
 
@@ -184,7 +184,7 @@ def test_a_recording_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
         ("resample: best", "resample: 'best' is not allowed; give refuse or soxr"),
         (
             "constants: {x: zeros}",
-            "every input has a value; leave that which takes the signal out of constants",
+            "every input has a value; remove the input for the signal from constants",
         ),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_part_of_the_lines_is_a_part_of_the_samples(tmp_path: Path, tokenizer:
     [
         ("reader: text; tokenizer: none.json", "none.json: no such file"),
         ("reader: text; tokenizer: recipe.yaml", "is not a tokenizer of Hugging Face"),
-        ("reader: text", "the model takes token ids; give its tokenizer"),
+        ("reader: text", "the model expects token ids; give its tokenizer"),
         ("reader: text; max_lenght: 3", "max_lenght: is not a key of a recipe"),
         ("reader: text; max_length: x", "max_length: 'x' is not allowed; give N from 1"),
         (

@@ -48,7 +48,7 @@ def test_what_the_model_and_the_file_lack_is_noted(caplog: pytest.LogCaptureFixt
     (tmp_path / "r.json").write_text('{"image": [0, 16], "other": [0, 1], "logits": [-1, 1]}')
     found = qprof.import_profile(tmp_path / "r.json", MODEL)
     assert {"image", "logits"} <= found.keys()
-    assert "left out 1 entries that the prepared model has no tensor for: 'other'" in caplog.messages[0]
+    assert "left out 1 entries without a tensor in the prepared model: 'other'" in caplog.messages[0]
     assert any("has no entry for " in message for message in caplog.messages)
 
 

@@ -51,13 +51,13 @@ def test_an_offset_beyond_all_integers_is_refused(offset: float, tmp_path: Path)
 def test_a_tensor_with_two_entries_is_refused(tmp_path: Path) -> None:
     document = overrides()
     document["param_encodings"] = {"x": [WEIGHT]}
-    with pytest.raises(QprofError, match="'x' stands twice"):
+    with pytest.raises(QprofError, match="'x' is repeated"):
         planned(tmp_path, document)
     entries = [{"name": "x", **NEW}, {"name": "x", **NEW, "scale": [5.0]}]
-    with pytest.raises(QprofError, match="'x' stands twice"):
+    with pytest.raises(QprofError, match="'x' is repeated"):
         planned(tmp_path, {"activation_encodings": entries, "param_encodings": [], "version": "1.0.0"})
     pairs = [{"name": "x", "output_dtype": "int8", "y_scale": scale} for scale in (0.1, 0.2)]
-    with pytest.raises(QprofError, match="'x' stands twice"):
+    with pytest.raises(QprofError, match="'x' is repeated"):
         planned(tmp_path, {"encodings": pairs, "version": "2.0.0"})
 
 

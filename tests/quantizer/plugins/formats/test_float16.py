@@ -435,7 +435,7 @@ def test_weights_of_4_bits_have_scales_in_float16(target: str, op_type: str, tmp
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "qnn", "float_type": "float16"}, "qnn does not take it in a file.*float32"),
+        ({"target": "qnn", "float_type": "float16"}, "qnn does not accept it in a file.*float32"),
         ({"target": "onnx", "form": "integer", "float_type": "float16"}, "use form qdq"),
     ],
 )

@@ -506,7 +506,7 @@ def test_a_category_that_the_model_has_not_is_left_out(tmp_path) -> None:
     content["annotations"].append({**content["annotations"][0], "category_id": 3})
     metric = opened_coco(tmp_path, json.dumps(content), FOUND, model=ANIMALS)
     assert scored(metric, [FOUND], [FOUND]).float_score == 100.0
-    assert "boxes of 'cow' are left out" in metric.assumed[1]
+    assert "boxes of 'cow' are skipped" in metric.assumed[1]
 
 
 def test_categories_of_which_none_is_a_class_of_the_model_are_refused(tmp_path) -> None:

@@ -290,5 +290,5 @@ def test_a_file_that_holds_no_numbers_is_refused(tmp_path, content) -> None:
         np.save(tmp_path / "t.npy", np.array(["a", "b"]))
     else:
         (tmp_path / "t.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"t.npy: cannot be read: .*; check the file of the truth"):
+    with pytest.raises(DataError, match=r"t.npy: cannot be read: .*; check the file of labels"):
         opened("rmse", rows(0, 1), tmp_path / "t.npy")

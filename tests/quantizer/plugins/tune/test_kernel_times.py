@@ -60,7 +60,7 @@ def test_networks_are_the_same_in_every_run() -> None:
 
 
 def test_a_target_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"says nothing about the kernels of target glow; measure on"):
+    with pytest.raises(ConfigError, match=r"does not show the kernels of target glow; measure on"):
         check_machine(load_recipe("glow").target)
 
 

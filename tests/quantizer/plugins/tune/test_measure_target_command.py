@@ -17,7 +17,7 @@ from ....cli.running import qprof
 def test_a_target_of_another_machine_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     result = qprof("targets", "glow", "--measure", str(tmp_path / "costs.json"))
     assert result.exit_code == 2
-    assert "says nothing about the kernels of target glow" in result.output
+    assert "does not show the kernels of target glow" in result.output
     assert not list(tmp_path.iterdir())
 
 

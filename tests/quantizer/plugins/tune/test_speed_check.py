@@ -220,7 +220,7 @@ def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) ->
 
 def test_a_target_that_cannot_be_measured_here_is_refused(facts: PlanningFacts) -> None:
     glow = model_facts(facts.prepared, facts.measured, load_recipe("glow"))
-    with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
+    with pytest.raises(ConfigError, match="does not show the speed on target glow"):
         check_speed(MODEL, glow, first(glow), SpeedCheckOptions(DATA))
 
 

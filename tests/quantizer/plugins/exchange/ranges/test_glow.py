@@ -287,7 +287,7 @@ def test_binding_gives_tensor_names_in_graph_order_with_dtype_and_shape() -> Non
 def test_entries_that_the_model_has_no_tensor_for_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     bind_glow(glow_profile("fc:0", "w:0", "x:0", "fc_bias:0"))
     assert caplog.messages == [
-        "g.yaml: left out 1 entries that the prepared model has no tensor for: 'fc_bias:0'"
+        "g.yaml: left out 1 entries without a tensor in the prepared model: 'fc_bias:0'"
     ]
 
 

@@ -91,7 +91,7 @@ def test_a_tensor_that_is_always_zero_has_no_entry() -> None:
         ("TRT-8601\nx: 3c008912\n", "line 1: 'TRT-8601' is not TRT-VERSION-CALIBRATOR"),
         (f"{HEAD}x 3c008912\n", "line 2: 'x 3c008912' is not NAME: SCALE"),
         (f"{HEAD}x: 3c00891200\n", "line 2: .* is not NAME: SCALE"),
-        (f"{HEAD}x: 3c008912\nx: 3c008912\n", "tensor 'x': stands twice in the file"),
+        (f"{HEAD}x: 3c008912\nx: 3c008912\n", "tensor 'x': is repeated in the file"),
         (f"{HEAD}x: 7fc00000\n", "tensor 'x': the range nan .. nan is not finite"),
         (f"{HEAD}x: 7f800000\n", "tensor 'x': the range -inf .. inf is not finite"),
         (f"{HEAD}x: bc008912\n", "tensor 'x': minimum 0.99.* is greater than maximum -0.99"),
