@@ -353,7 +353,7 @@ def header_of(shape: str, dtype: str = "<f4") -> str:
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        (header_of("(10000000000000, 3)"), "120000000000000 bytes, 0 follow"),
+        (header_of("(10000000000000, 3)"), "120000000000000 bytes, but 0 follow"),
         (header_of("(True, 3)"), "shape (True, 3)"),
         (header_of("(-1, 3)"), "shape (-1, 3)"),
         (header_of("(1, 3)", "|O"), "contains pickled Python objects"),
@@ -363,7 +363,7 @@ def header_of(shape: str, dtype: str = "<f4") -> str:
         ("[" * 5000, "is broken or not an .np"),
         ("__import__('os').getcwd()", "(its header is not a type, an order and a shape)"),
         (header_of("(1 << 70,)"), "(its header is not a type, an order and a shape)"),
-        ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 3)}", "bytes, 0 follow"),
+        ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 3)}", "bytes, but 0 follow"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")
