@@ -79,12 +79,12 @@ FloatRule = Callable[[Decision], FloatReasons]
 may be among them."""
 
 
-@clocked("decide")
 def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRule] = ()) -> QuantPlan:
     """Return the plan of `decision_of`."""
     return decision_of(facts, known, rules).plan
 
 
+@clocked("decide")
 def decision_of(facts: PlanningFacts, known: Known, rules: Sequence[FloatRule]) -> Decision:
     """Iterate to the decision at which no rule names another node that is better in float."""
     candidates = {} if facts.config.mode in DATA_FREE else candidates_of(facts)
