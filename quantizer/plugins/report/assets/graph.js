@@ -8,7 +8,8 @@ const node = (at) => {
   const r = nodes.rows[at];
   return { at, name: nodes.names[at], op: nodes.words[r[0]], kind: nodes.words[r[1]], why: nodes.words[r[2]], float: r[3], planned: r[4], macs: r[5], noise: r[6], makers: r[7], isInt: INT.has(nodes.words[r[1]]) };
 };
-const colour = { mode: "noise", chosen: -1 };
+const hasNoise = document.querySelector('input[name="colour"][value="noise"]') !== null;
+const colour = { mode: hasNoise ? "noise" : "kind", chosen: -1 };
 const most = { noise: Math.max(1e-9, ...nodes.rows.map((r) => r[6] || 0)), time: Math.max(1e-9, ...nodes.rows.map((r) => r[4] || 0)) };
 const STEPS = ["--rail", "--h1", "--h2", "--h3", "--h4"];
 
@@ -37,7 +38,7 @@ function drawMap() {
   map.setAttribute("viewBox", `0 0 1000 ${(Math.ceil(count / columns) * rowHeight + 2).toFixed(1)}`);
   map.replaceChildren(...nodes.names.map((name, at) => {
     const n = node(at), low = n.isInt ? 0 : rowHeight * 0.35, gap = Math.min(1.2, size * 0.12);
-    const cell = svg("rect", { x: ((at % columns) * size).toFixed(1), y: (Math.floor(at / columns) * rowHeight + low + 1).toFixed(1), width: (size - gap).toFixed(1), height: (rowHeight - low - gap).toFixed(1), "data-at": at, class: at === colour.chosen ? "on" : null }, svg("title", {}, `${name}: ${n.op}, ${n.kind}, ${pct(n.noise)} of the noise, ${duration(n.planned)}`));
+    const cell = svg("rect", { x: ((at % columns) * size).toFixed(1), y: (Math.floor(at / columns) * rowHeight + low + 1).toFixed(1), width: (size - gap).toFixed(1), height: (rowHeight - low - gap).toFixed(1), "data-at": at, class: at === colour.chosen ? "on" : null }, svg("title", {}, `${name}: ${n.op}, ${n.kind}, ${hasNoise ? `${pct(n.noise)} of the noise, ` : ""}${duration(n.planned)}`));
     cell.style.fill = paint(n);
     return cell;
   }));
@@ -155,7 +156,7 @@ function drawNodeCard(at) {
   byId("node-card").replaceChildren(el("h3", { title: n.name }, n.name), el("p", { class: "muted" }, `${n.op}, node ${at + 1} of ${nodes.names.length}`), list([
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
     n.why ? [n.isInt ? "remark" : "why float", n.why] : null,
-    ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],
+    hasNoise ? ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"] : null,
     n.planned !== null ? ["time", `${duration(n.planned)} as planned, ${duration(n.float)} in float, ${data.how}`] : null,
     n.macs ? ["multiply-adds", Math.round(n.macs).toLocaleString("en")] : null,
     n.makers.length ? ["reads from", nodeLinks(n.makers.map((m) => nodes.names[m]))] : null,
