@@ -326,8 +326,10 @@ def own_profile(
     elif file is not None:
         for other in _profiles_of_data(file.parent, samples.profiled_id):
             with suppress(ProfileError):
-                profile = profile or _same_profile(other, model, samples, options, provider)
-                file = other if profile else file
+                profile = _same_profile(other, model, samples, options, provider)
+            if profile is not None:
+                file = other
+                break
     is_reused = profile is not None
     if profile is None:
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)

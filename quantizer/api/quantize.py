@@ -83,6 +83,8 @@ def quantize(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
             "it out and call evaluate"
         )
+    if how.speed is not None and not hasattr(how.speed, "data"):
+        raise ConfigError(f"speed: is of type {type(how.speed).__name__}; give SpeedCheckOptions")
     timed = None if how.speed is None else how.speed.data
     profile = cast("ProfileLike | None", profile)
     sources = profile, plan, settings.get("target")

@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 
 from ...profiles.base.errors import ConfigError, DataError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding
+from ...profiles.base.presentation import size_text
 from ...profiles.runtime.providers import check_provider
 from ..targets.machine import runs_here
 from .compare import OutputResult
@@ -76,7 +77,10 @@ def failure_text(failure: GateFailure) -> str:
     measured, unit = failure.measured, failure.unit
     if measured is None or (failure.demand == "max_drop" and failure.reason):
         return f"{where}{failure.reason or 'nothing could be compared'}"
-    figure, missing = (f"{value:{digits}} {unit}".rstrip() for value in (measured, failure.missing))
+    figure, missing = (
+        size_text(int(value)) if unit == "bytes" else f"{value:{digits}} {unit}".rstrip()
+        for value in (measured, failure.missing)
+    )
     return f"{where}{figure}, {missing} off{f' ({failure.reason})' if failure.reason else ''}"
 
 

@@ -46,6 +46,8 @@ OWN = b"format: qprof-"
 def load_profile(path: str | os.PathLike[str]) -> Profile:
     """Read a profile: of qprof, or a file of another tool that holds ranges, recognised by its content.
 
+    The check samples beside the file come with it, if they are there.
+
     The latter has the names of its file for keys until it is bound to a model, as by `quantize`; its `origin`
     is the name of the format.
 
@@ -53,7 +55,8 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
         ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
             file and tensor.
     """
-    return profile_in(read_bytes(path, ProfileError), os.path.basename(path))
+    profile = profile_in(read_bytes(path, ProfileError), os.path.basename(path))
+    return with_samples_of_file(profile, path)[0]
 
 
 def profile_in(data: bytes, where: str) -> Profile:
@@ -82,8 +85,11 @@ def read_at(path: str | os.PathLike[str]) -> Profile:
 
 def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Profile:
     """Return a profile, which may be in a file, bound to a prepared model."""
-    profile = source if isinstance(source, Profile) else load_profile(source)
     where = profile_name(source)
+    if isinstance(source, Profile):
+        profile = source
+    else:
+        profile = profile_in(read_bytes(source, ProfileError), os.path.basename(source))
     if not is_bound(profile):
         profile = READING.load(where).bind(profile, model, identity, where)
     else:

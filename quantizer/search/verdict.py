@@ -469,7 +469,8 @@ class Verdict(Presented):
         if self.is_vain:
             if not self.composition.uses_integers:
                 return "nothing in it is quantized"
-            return "the model is hardly smaller and hardly faster than float"
+            faster = "" if self.cost.speedup is None else " and hardly faster"
+            return f"the model is hardly smaller{faster} than float"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
         if decision.overruled:

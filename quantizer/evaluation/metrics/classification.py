@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ....profiles.base.errors import ConfigError
 from ....profiles.samples.batches import fixed_batch
 from ....profiles.samples.samples import input_specs
 from ...noise.class_axes import ClassAxis, class_axes
@@ -27,6 +28,10 @@ def top_k(source: MetricSource) -> Metric:
     axis = class_axes(source.model, output, source.class_axis)[output]
     where, batch = f"output '{output}'", fixed_batch(input_specs(source.model))
     classes = class_count(source.first_outputs[output], axis)
+    if k > 1 and 0 < classes <= k:
+        raise ConfigError(
+            f"metric top-{k}: {where} has {classes} classes, so that each row is right; give a smaller number"
+        )
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         rows = classes_of(floats[output], axis, where).size

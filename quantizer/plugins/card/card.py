@@ -152,7 +152,7 @@ def verify(
         ModelError, DataError: the float model or the samples are unusable.
     """
     run = with_keywords("verify", Judge(), keywords, only=OF_VERIFICATION, besides=("slack",))
-    slack = slack if isinstance(slack, Slack) else Slack(**(slack or {}))
+    slack = slack if isinstance(slack, Slack) else with_keywords("slack", Slack(), slack or {})
     record = card if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
     if (card_and_name := _newer_card(quantized)) is not None:

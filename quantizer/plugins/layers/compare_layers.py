@@ -60,7 +60,7 @@ def compare_layers(
         plan = quantized.plan
     with opened(model) as path, quantized_file(quantized) as other:
         known = plan or made_from(quantized, other, path).plan
-        compared = layers_of(path, other, samples, plan=plan, measuring=judge, progress=progress)
+        compared = layers_of(path, other, samples, plan=known, measuring=judge, progress=progress)
         cause = () if known is None else _cause(path, known, samples, judge)
         return replace(compared, findings=gravest_first([*compared.findings, *cause]))
 

@@ -239,3 +239,32 @@ def test_a_metric_of_the_table_reads_its_truth_and_a_card_holds_the_next_one(
         qprof.verify(accepted, qprof.card(path, result, heldout, labels=labels[::-1], **asked))
     with pytest.raises(qprof.ConfigError, match="data: a newer card is compared as it was measured"):
         qprof.verify(accepted, accepted, data=heldout)
+
+
+def test_a_profile_that_is_loaded_has_the_samples_beside_its_file(
+    path: Path, profile: Any, tmp_path: Path
+) -> None:
+    profile.save(tmp_path / "p.yaml")
+    loaded = qprof.load_profile(tmp_path / "p.yaml")
+    assert loaded.held_samples
+    for name, source in (("object.onnx", loaded), ("file.onnx", tmp_path / "p.yaml")):
+        qprof.quantize(path, source, tmp_path / name)
+    assert same_file(tmp_path / "object.onnx", tmp_path / "file.onnx")
+
+
+def test_as_many_answers_as_there_are_classes_are_no_metric(
+    path: Path, result: Any, heldout: Any, labels: Any
+) -> None:
+    with pytest.raises(qprof.ConfigError, match="top-10: output 'logits' has 10 classes"):
+        qprof.evaluate(path, result, heldout, metric="top-10", labels=labels, latency=False)
+
+
+def test_the_first_profile_that_fits_is_used_again(
+    path: Path, proto: Any, loader: Any, tmp_path: Path
+) -> None:
+    samples = list(loader)
+    first = qprof.quantize(path, data=samples, output=tmp_path / "a.onnx", latency=False)
+    proto.graph.node[0].name = "another"
+    qprof.profile(proto, samples, tmp_path / "z.profile.yaml")
+    again = qprof.quantize(path, data=samples, output=tmp_path / "b.onnx", latency=False)
+    assert again.judged.profile == first.judged.profile
