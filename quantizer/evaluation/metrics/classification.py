@@ -28,7 +28,7 @@ def top_k(source: MetricSource) -> Metric:
     axis = class_axes(source.model, output, source.class_axis)[output]
     where, batch = f"output '{output}'", fixed_batch(input_specs(source.model))
     classes = class_count(source.first_outputs[output], axis)
-    if k > 1 and 0 < classes <= k:
+    if k > 1 and classes and classes <= k:
         raise ConfigError(
             f"metric top-{k}: {where} has {classes} classes, so that each row is right; give a smaller number"
         )
