@@ -35,7 +35,9 @@ INPUTS = 4
 
 def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
     """Return the path of the profile that was given, or the default one in the current folder."""
-    return Path(f"{ctx.params['model'].stem}.profile.yaml") if value is None else value
+    from ...quantizer.model.folders import PROFILE, qprof_folder
+
+    return qprof_folder(ctx.params["model"].name) / PROFILE if value is None else value
 
 
 @click.command(
@@ -55,7 +57,7 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
     type=NEW,
     callback=_default_profile,
     metavar="PROFILE.yaml",
-    help="Default: MODEL.profile.yaml, here.",
+    help="Default: MODEL.qprof/profile.yaml, here.",
 )
 @option(
     "--format",

@@ -100,7 +100,7 @@ def command(
     """Compare a quantized model with its float model, and print a verdict.
 
     Runs both models on the same samples. The verdict follows the same rules as in quantize --data. It uses
-    the plan and profile beside OUT; without them, the kind of each output is derived from the graph. If a
+    the plan and profile in OUT.qprof; without them, the kind of each output is derived from the graph. If a
     gate is not met or not proven, the exit code is 1. Without --labels, --metric uses the boxes, masks or
     texts of the float model as labels. In JSON an infinite SQNR is the string "inf". A card contains digests
     of the files, the measured figures and the gates.

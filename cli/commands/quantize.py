@@ -101,7 +101,7 @@ def command(
     """Quantize a model, from samples or from its profile.
 
     With --data, qprof profiles three quarters of the samples, quantizes, and tests the result on the rest.
-    The profile is stored beside OUT and reused. With --data and --profile, all samples test the result.
+    The plan, and a profile to reuse, are stored in OUT.qprof. With --data and --profile, all samples test.
     --as int8-dynamic and weight-only-... need neither.
 
     \b

@@ -4,10 +4,10 @@ profile, all samples judge the result.
 `quantize_from_samples` checks the arguments, splits the samples, makes or reuses the profile, and then plans,
 writes and judges a model, and again after a fix.
 
-The profile is stored beside the quantized model and reused if model and data are the same. Data are compared
-by their digests, because they must be read anyway to hold some out. Names, sizes and times of files would be
-faster to compare. But a copied folder has other times, a changed file may keep its time, and a function or a
-data loader has no files.
+The profile is stored in the folder of the quantized model and reused if model and data are the same. Data are
+compared by their digests, because they must be read anyway to hold some out. Names, sizes and times of files
+would be faster to compare. But a copied folder has other times, a changed file may keep its time, and a
+function or a data loader has no files.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import Judge, LatencySettings
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
+from ..model.folders import PROFILE, qprof_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import judging_limits
@@ -167,16 +168,11 @@ def quantize_from_samples(
                     "them, or no limit"
                 )
 
-        # Files: profile and plan lie beside the model.
         profile_file: Path | None = None
-        if not is_given and config.reads_profile and output is not None:
-            profile_file = output.with_name(f"{output.stem}.profile.yaml")
-        if options.save_plan:
-            plan_file: Path | None = Path(options.save_plan)
-        else:
-            plan_file = None if is_given or output is None else output.with_name(f"{output.stem}.plan.yaml")
+        if not is_given and config.reads_profile:
+            profile_file = qprof_folder(output) / PROFILE
         read = FilesRead((model,), (labels, profile), (data, holdout))
-        check_outputs([output, plan_file, profile_file], read)
+        check_outputs([output, options.save_plan, profile_file], read)
         if profile_file is not None:
             check_samples_place(profile_file)
 
@@ -246,8 +242,8 @@ def quantize_from_samples(
                 folders,
             )
             best, result = _judge_and_fix(task)
-            if plan_file is not None:
-                save_plan(result.plan, plan_file, best.plan.files)
+            if options.save_plan is not None:
+                save_plan(result.plan, options.save_plan, best.plan.files)
             best.plan.files.appear()
         return replace(result, model_path=output, read=read)
 
@@ -311,7 +307,7 @@ def own_profile(
     stage: Stage,
     tell: Callable[[Finding], None],
 ) -> tuple[Profile, Path | None]:
-    """Return the profile beside the output, and its file, if it is of this model and data; else make it."""
+    """Return a profile of this model and data, with its file: of this output, of one beside it, or new."""
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
     profile: Profile | None = None
     if file is not None and file.exists():
@@ -324,9 +320,10 @@ def own_profile(
                     "output"
                 ) from error
     elif file is not None:
-        for other in _profiles_of_data(file.parent, samples.profiled_id):
-            with suppress(ProfileError):
-                profile = _same_profile(other, model, samples, options, provider)
+        for other in sorted(file.parent.parent.glob(f"*.qprof/{PROFILE}")):
+            if samples.profiled_id.digest in first_lines(other):
+                with suppress(ProfileError):
+                    profile = _same_profile(other, model, samples, options, provider)
             if profile is not None:
                 file = other
                 break
@@ -347,12 +344,6 @@ def own_profile(
     for finding in (*profile.findings, *of_noise):
         tell(finding)
     return profile, file
-
-
-def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
-    """Return the profiles of a folder that begin with the digest of these data; no more of them is read."""
-    files = sorted(folder.glob("*.profile.yaml")) if folder.is_dir() else []
-    return [file for file in files if file.is_file() and data.digest in first_lines(file)]
 
 
 def _same_profile(

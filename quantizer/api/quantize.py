@@ -21,7 +21,7 @@ from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike
-from ..model.folders import quantized_name
+from ..model.folders import PLAN, qprof_folder, quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike, opened
@@ -92,6 +92,8 @@ def quantize(
     recipe = recipe_of(config, settings)
     if plan is not None and recipe is not None:
         raise ConfigError("plan: has its own settings; give no others, and no target")
+    if output is not None and plan is None and how.save_plan is None:
+        how = replace(how, save_plan=qprof_folder(output) / PLAN)
     check_outputs([output, how.save_plan], read)
     with (
         notes_once(),

@@ -1,4 +1,4 @@
-"""The model's file in a folder, and the name of a quantized model; the command line imports this."""
+"""The model's file in a folder, and the names of quantized files; the command line imports this."""
 
 from __future__ import annotations
 
@@ -89,3 +89,12 @@ def is_within(path: str, folder: str) -> bool:
 def quantized_name(name: str) -> str:
     """Return a default name for the file of a quantized model, from the float model's name."""
     return f"{Path(name).stem or 'model'}.int8.onnx"
+
+
+PLAN, PROFILE = "plan.yaml", "profile.yaml"
+"""Names of the plan and the profile in the folder of a model."""
+
+
+def qprof_folder(model: str | os.PathLike[str]) -> Path:
+    """Return the folder MODEL.qprof beside a model, for its plan, profile, check samples and report."""
+    return Path(f"{os.fspath(model).removesuffix('.onnx')}.qprof")

@@ -14,19 +14,17 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.errors import ConfigError, ProfileError, QprofError
+from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.seconds import clocked
 from ...profiles.records.check_samples import ADVICE, samples_file
 from ...profiles.records.profile import ModelId, Profile, is_bound
-from ...profiles.records.store import first_lines, loads, with_samples_of_file
+from ...profiles.records.store import loads, with_samples_of_file
 from ...profiles.samples.samples import digest_text, input_specs, sample_digests
 from ..model.identity import check_model
 from ..prepare.prepare import ProfileLike, profile_name
 from .plan import QuantPlan
-from .provenance import Provenance, plan_digest, profile_digest
-from .store import load_plan
 from .store import loads as loads_plan
 
 READING = OptionalModule("the reader of other tools' files", "quantizer.plugins.exchange.profiles")
@@ -34,9 +32,6 @@ READING = OptionalModule("the reader of other tools' files", "quantizer.plugins.
 
 WRITING = OptionalModule("the writer of other tools' files", "quantizer.plugins.exchange.exporting")
 """Has `file_content`."""
-
-MAX_YAML_FILES = 30
-"""YAML files beside a quantized model that are searched for its plan and its profile."""
 
 OWN = b"format: qprof-"
 """Begins the files of qprof itself, which are large: no other format is looked for in them."""
@@ -137,21 +132,3 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
         return loads_plan(document, path.name)
     problem = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
     raise ConfigError(f"{path}: {problem}; {advice}")
-
-
-def documents_beside(
-    quantized: Path, provenance: Provenance, model: ir.Model, identity: ModelId
-) -> tuple[Path | None, Path | None]:
-    """Return the plan and the profile beside a quantized model, by the digests in its provenance."""
-    plan = profile = None
-    for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
-        try:
-            first_words = first_lines(path)[:400]
-            if plan is None and "qprof-plan" in first_words:
-                plan = path if plan_digest(load_plan(path)) == provenance.plan else None
-            elif profile is None and "qprof-profile" in first_words:
-                digest = profile_digest(read_profile(path, model, identity))
-                profile = path if digest == provenance.profile else None
-        except QprofError:  # of another model, or no file that can be read
-            continue
-    return plan, profile

@@ -112,8 +112,8 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
     """
     if Path(path).suffix.lower() == ".onnx" and Path(path).is_file():
         raise PlanError(
-            f"{os.fspath(path)}: is a model, not a plan; give the plan: quantize --data writes one beside "
-            "the model, and --save-plan writes one; 'qprof import' makes one from another tool's model"
+            f"{os.fspath(path)}: is a model, not a plan; give the plan: quantize writes it into the folder "
+            "OUT.qprof of a model; 'qprof import' makes one from another tool's model"
         )
     return loads(read_text(path, PlanError), Path(path).name)
 

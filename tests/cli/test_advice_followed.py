@@ -83,7 +83,7 @@ def followed(*first_lines: str) -> tuple[list[str], str]:
 def test_a_recipe_made_of_messages_feeds_a_state_back(detector: Path, first_lines: tuple[str, ...]) -> None:
     lines, _ = followed(*first_lines)
     assert {"state: {stateN: state}", "constants: {sr: 16000}", "window: 512"} < {*lines}
-    profile = load_profile(detector.with_name("q.profile.yaml"))
+    profile = load_profile(detector.parent / "q.qprof" / "profile.yaml")
     assert profile.inputs["state"].fed_by == "stateN"
 
 

@@ -39,7 +39,10 @@ def test_without_a_name_the_profile_is_called_after_the_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert dump_profile(MODEL, "--data", DATA).exit_code == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"model.profile.yaml", "model.profile.samples.npz"}
+    assert {path.name for path in (tmp_path / "model.qprof").iterdir()} == {
+        "profile.yaml",
+        "profile.samples.npz",
+    }
 
 
 def test_on_request_no_samples_are_kept(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_the_folder_of_an_output_is_made(folder: Path) -> None:
     assert (folder / "p/q").is_file()
 
 
+def test_a_file_in_the_place_of_the_folder_is_left_alone(folder: Path) -> None:
+    Path("q.qprof").write_text("mine")
+    before = contents(folder)
+    done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx")
+    assert (done.exit_code, contents(folder)) == (2, before)
+    assert done.stderr.endswith("q.qprof' is a file, and no folder; choose another name\n")
+
+
 def test_a_command_that_fails_leaves_no_folder_behind(folder: Path) -> None:
     (folder / "empty").mkdir()
     for words in (("--data", "empty"), ("--as", "int8-dynamic", "--keep-float", "nothing")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -45,27 +46,43 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     assert verdict.startswith("good: accuracy 100.00 -> 100.00 % of 200 held-out rows (+0.00 points")
     assert "of the probability moves (wanted: 4.7 %), " in verdict
     assert out.exists()
-    assert (tmp_path / "q.profile.yaml").exists()
+    assert (tmp_path / "q.qprof" / "profile.yaml").exists()
     assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]
     assert "% of the arithmetic" in lines(result, "int8")[0]
     assert not lines(result, "try")
 
 
 def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> None:
-    out, kept = tmp_path / "q.onnx", tmp_path / "q.profile.yaml"
+    out, kept = tmp_path / "q.onnx", tmp_path / "q.qprof" / "profile.yaml"
     first = quantize("-o", out, data=FEW)
     before, profile, time = out.read_bytes(), kept.read_bytes(), kept.stat().st_mtime_ns
     again = quantize("-o", out, data=FEW)
-    assert "q.profile.yaml: 17 tensors, 32 samples" in first.stderr
-    assert "q.profile.yaml: used again, model and data are the same" in again.stderr
+    assert "q.qprof/profile.yaml: 17 tensors, 32 samples" in first.stderr
+    assert "q.qprof/profile.yaml: used again, model and data are the same" in again.stderr
     assert (out.read_bytes(), kept.stat().st_mtime_ns) == (before, time)
     kept.unlink()
     quantize("-o", out, data=FEW)
     assert (out.read_bytes(), kept.read_bytes()) == (before, profile)
 
 
+def test_beside_a_model_is_one_folder_with_everything_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = Path("q.qprof")
+    for words in (["--data", FEW], ["--profile", own / "profile.yaml"], ["--plan", own / "plan.yaml"]):
+        result = qprof("quantize", MODEL, *words, "-o", "q.onnx", "--report", own)
+        assert result.exit_code == 0, result.stderr
+        assert qprof("report", MODEL, "q.onnx").stderr.startswith("report    q.qprof/report.html")
+        assert sorted(os.listdir()) == ["q.onnx", "q.qprof"]
+        assert sorted(os.listdir(own)) == [
+            *("junit.xml", "plan.yaml", "profile.samples.npz", "profile.yaml"),
+            *("report.html", "report.json", "report.md"),
+        ]
+
+
 def test_a_profile_that_other_settings_left_without_channels_is_made_anew(tmp_path: Path) -> None:
-    bare = ("--data", FEW, "--channels", "off", "-o", tmp_path / "q.profile.yaml")
+    bare = ("--data", FEW, "--channels", "off", "-o", tmp_path / "q.qprof" / "profile.yaml")
     assert qprof("dump-profile", MODEL, *bare).exit_code == 0
     first, again = (quantize("-o", tmp_path / "q.onnx", "--holdout-data", DATA, data=FEW) for _ in "12")
     assert "used again" not in first.stderr
@@ -73,7 +90,7 @@ def test_a_profile_that_other_settings_left_without_channels_is_made_anew(tmp_pa
 
 
 def test_a_damaged_profile_is_made_anew_and_another_file_is_left_alone(tmp_path: Path) -> None:
-    kept = tmp_path / "q.profile.yaml"
+    kept = tmp_path / "q.qprof" / "profile.yaml"
     quantize("-o", tmp_path / "q.onnx", data=FEW)
     whole = kept.read_bytes()
     kept.write_bytes(whole[:2000])
@@ -134,7 +151,7 @@ def test_the_verdict_as_json_keeps_to_its_schema(tmp_path: Path) -> None:
     verdict = found["judged"]["verdict"]
     assert verdict["grade"] in ("good", "fair", "poor")
     assert verdict["held_out"]["rows"] == 200
-    assert found["judged"]["profile"] == str(tmp_path / "q.profile.yaml")
+    assert found["judged"]["profile"] == str(tmp_path / "q.qprof" / "profile.yaml")
 
 
 def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
@@ -189,7 +206,7 @@ def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
     result = quantize("-o", tmp_path / "q.onnx", "--as", "weight-only-8", data=FEW)
     assert lines(result, "verdict")[0].startswith("good (weights only")
-    assert not (tmp_path / "q.profile.yaml").exists()
+    assert not (tmp_path / "q.qprof" / "profile.yaml").exists()
 
 
 @pytest.mark.parametrize("kind", ["float", "weights only"])

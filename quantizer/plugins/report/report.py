@@ -21,7 +21,7 @@ from ...api.evaluate import judged
 from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
 from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
-from ...api.made_from import MadeFrom
+from ...api.made_from import MadeFrom, found_beside
 from ...api.results import QuantizedLike, QuantizeResult, quantized_file
 from ...api.sources import samples_of
 from ...evaluation.evaluate import Evaluation
@@ -30,7 +30,6 @@ from ...lowering.lower import lower
 from ...model.files import ModelLike
 from ...model.folders import quantized_name
 from ...model.saving import save_model
-from ...plan.documents import documents_beside
 from ...plan.provenance import read_provenance
 from ...plan.store import PlanLike, read_plan
 from ...planning.plan_model import open_plan
@@ -72,9 +71,8 @@ def report(
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
         data: samples, as in `profile`; without any, a report has the contents of the result, and estimates.
-        plan: path or object; None for that of the result, or the one that lies beside the model.
-        profile: path or object, which the plan was made from; None for the one that `quantize` kept beside
-            the model that it wrote.
+        plan: path or object; None for that of the result, or the one in the folder of the model.
+        profile: path or object, which the plan was made from; None for the one in the folder of the model.
         config: configuration of the plan, if its target is not a packaged one.
         options: how both models are compared.
         keywords: fields of `Judge`, such as `labels`, `gate`; and `target`.
@@ -124,15 +122,14 @@ def _file_report(
     """Return the report of the file of a quantized model, measured if there are samples."""
     lacking: tuple[Finding, ...] = ()
     if wanted := [what for what, one in (("plan", plan), ("profile", profile)) if one is None]:
-        plan_beside, profile_beside, found = _files_beside(file, path, wanted)
-        plan = plan_beside if plan is None else plan
-        profile = profile_beside if profile is None else profile
-        lacking = found
+        own_plan, own_profile, lacking = _files_beside(file, path, wanted)
+        plan = own_plan if plan is None else plan
+        profile = own_profile if profile is None else profile
     analysis = None if plan is None or profile is None else analyse(path, plan, profile, recipe)
     if analysis is None and data is None:
         missing = [what for what, one in (("plan", plan), ("profile", profile)) if one is None]
         raise ConfigError(
-            f"{file}: no {' and no '.join(missing)} that it was made from lies beside it; give "
+            f"{file}: no {' and no '.join(missing)} of it was found; give "
             f"{' and '.join(f'--{what}' for what in missing)}, or --data"
         )
     evaluation = layers = None
@@ -280,21 +277,14 @@ def _title(*files: str | os.PathLike[str]) -> str:
 def _files_beside(
     quantized: ModelFile, model: ModelFile, wanted: Collection[str] = ("plan", "profile")
 ) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
-    """Return plan and profile from YAML files beside a quantized model, with findings on the wanted ones."""
-    provenance = read_provenance(quantized.model)
-    if provenance is None:
+    """Return the files of plan and profile of a quantized model, with findings on the wanted ones."""
+    if read_provenance(quantized.model) is None:
         sentence = "the quantized model does not name its plan: the report has no estimates"
         return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
-    prepared = model.prepared
-    plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
-    files = {what: path for what, path in (("plan", plan), ("profile", profile)) if what in wanted}
-    findings = []
-    lacking = [what for what, path in files.items() if path is None]
+    found, findings = found_beside(quantized, model), tuple[Finding, ...]()
+    lacking = [what for what in wanted if getattr(found, what) is None]
     if lacking:
-        sentence = (
-            f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
-            "estimates"
-        )
+        sentence = f"the report has no estimates: no {' and no '.join(lacking)} of {quantized.name} was found"
         remedy = "qprof report takes them from anywhere: --plan, --profile"
-        findings.append(Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized), remedy=remedy))
-    return plan, profile, tuple(findings)
+        findings = (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized), remedy=remedy),)
+    return found.plan_file, found.profile_file, findings

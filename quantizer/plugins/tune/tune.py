@@ -35,7 +35,7 @@ from ...evaluation.gates import check_truth, truth_doubts
 from ...evaluation.metrics.score import Score, reads_truth
 from ...evaluation.runtimes import open_session
 from ...model.files import ModelLike, model_bytes
-from ...model.folders import quantized_name
+from ...model.folders import PLAN, PROFILE, qprof_folder, quantized_name
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import save_model
 from ...noise.kept_samples import read_measured
@@ -311,8 +311,8 @@ def tune(
         profile: path or object; None to make it from three quarters of the samples, as `quantize` does, and
             to verify the result on the others. In its place samples may stand.
         data: samples, as in `profile`; all are held in memory.
-        output: file for the model, if the target is met; plan and profile are written beside it if none was
-            given. None to write no file.
+        output: file for the model, if the target is met; its folder gets the plan, and the profile if none
+            was given. None to write no file.
         config: as in `quantize`.
         options: the quality that the model has to keep, and how it is searched for.
         keywords: settings as in `quantize`, and fields of `TuneOptions`. `max_drop` is the largest allowed
@@ -342,12 +342,10 @@ def tune(
         (profile, config, how.labels, how.holdout_labels, recipe_file(how.preprocess)),
         (data, how.holdout_data, how.metric),
     )
-    beside = None if profile is not None or output is None else Path(output)
-    kept = {
-        what: None if beside is None else beside.with_name(f"{beside.stem}.{what}.yaml")
-        for what in ("profile", "plan")
-    }
-    check_outputs([output, how.save_plan or kept["plan"], kept["profile"]], read)
+    folder = None if output is None else qprof_folder(output)
+    plan_file = how.save_plan or (folder and folder / PLAN)
+    profile_file = folder and folder / PROFILE if profile is None else None
+    check_outputs([output, plan_file, profile_file], read)
     classes = not reads_truth(how.metric)
     with (
         notes_once(),
@@ -365,7 +363,7 @@ def tune(
                 check_not_random(source_name(source), "tuning")
         used = cast("ProfileLike | None", profile)
         if used is None:
-            used, samples, how = _with_own_profile(file, samples, recipe, how, kept["profile"])
+            used, samples, how = _with_own_profile(file, samples, recipe, how, profile_file)
         result, run = _search(file, used, samples, recipe, how)
         if result.best is None:
             return replace(result, profile=used, read=read)
@@ -377,11 +375,10 @@ def tune(
         plan = replace(
             planned.plan, findings=tuple(dict.fromkeys([*planned.plan.findings, *lowered.findings]))
         )
-        plan_file = kept["plan"] if how.save_plan is None and result.target_met else how.save_plan
         with replacing_together(read.weights) as batch:
             if output is not None and result.target_met:
                 save_model(lowered.model, output, batch=batch)
-            if plan_file is not None:
+            if plan_file is not None and (how.save_plan or result.target_met):
                 save_plan(plan, plan_file, batch)
         if result.target_met:
             load_weights(lowered.model)  # its files may be temporary

@@ -98,6 +98,8 @@ def laid_out(base: Base, case: Case, work: Path) -> None:
 def _changed(case: Case, before: Listing, after: Listing, code: int) -> tuple[str, ...]:
     """Return the files that a command changed and may not."""
     may = {f"work/{name}" for name in case.outputs} if code in (0, 1) else set()
+    own = {name.removesuffix(".onnx") + ".qprof" for name in may if name.endswith(".onnx")}
+    may |= own | {f"{folder}/plan.yaml" for folder in own}
     may |= {name.removesuffix(".yaml") + ".samples.npz" for name in may if name.endswith(".yaml")}
     names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     return tuple(

@@ -34,7 +34,7 @@ def test_the_same_pair_has_the_same_verdict_in_both_commands(
     made = qprof.quantize(MODEL, None, out, target="onnxruntime-x86", **settings, **samples, **judge)
     assert made.verdict is not None
     found = qprof.evaluate(MODEL, out, HELD_OUT, latency=False, **judge)
-    assert found.plan == str(tmp_path / "q.plan.yaml")
+    assert found.plan == str(tmp_path / "q.qprof" / "plan.yaml")
     assert found.verdict.grade == made.verdict.grade
     assert found.verdict.decision == made.verdict.decision
     assert found.verdict.outputs == made.verdict.outputs

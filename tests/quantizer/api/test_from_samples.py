@@ -38,8 +38,8 @@ def test_a_file_is_written_with_its_profile_and_plan_beside_it(tmp_path: Path) -
     for _ in range(2):
         result = qprof.quantize(MODEL, None, out, data=DIGITS / "calibration", latency=False)
         assert result.judged is not None
-        assert result.judged.profile == str(tmp_path / "q.profile.yaml")
-    assert qprof.load_plan(tmp_path / "q.plan.yaml") == result.plan
+        assert result.judged.profile == str(tmp_path / "q.qprof" / "profile.yaml")
+    assert qprof.load_plan(tmp_path / "q.qprof" / "plan.yaml") == result.plan
 
 
 def test_another_output_takes_the_profile_of_the_same_model_and_data_in_its_folder(tmp_path: Path) -> None:
@@ -47,18 +47,18 @@ def test_another_output_takes_the_profile_of_the_same_model_and_data_in_its_fold
     for data, profile, reused in (("calibration", "a", True), ("heldout", "b", False)):
         result = qprof.quantize(MODEL, None, tmp_path / "b.onnx", data=DIGITS / data, latency=False)
         assert result.judged is not None
-        assert result.judged.profile == str(tmp_path / f"{profile}.profile.yaml")
-        assert (tmp_path / "b.profile.yaml").exists() != reused
+        assert result.judged.profile == str(tmp_path / f"{profile}.qprof" / "profile.yaml")
+        assert (tmp_path / "b.qprof" / "profile.yaml").exists() != reused
 
 
 def test_a_profile_of_another_output_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
     made = qprof.quantize(MODEL, None, tmp_path / "a.onnx", data=DIGITS / "calibration", latency=False)
     assert made.judged is not None
-    text = (tmp_path / "a.profile.yaml").read_text()
-    (tmp_path / "a.profile.yaml").write_text(text.replace("count: ", "count: -", 1))
+    text = (tmp_path / "a.qprof" / "profile.yaml").read_text()
+    (tmp_path / "a.qprof" / "profile.yaml").write_text(text.replace("count: ", "count: -", 1))
     result = qprof.quantize(MODEL, None, tmp_path / "b.onnx", data=DIGITS / "calibration", latency=False)
     assert result.judged is not None
-    assert result.judged.profile == str(tmp_path / "b.profile.yaml")
+    assert result.judged.profile == str(tmp_path / "b.qprof" / "profile.yaml")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_samples_of_the_profile_are_not_called_held_out(profile: qprof.Profile) 
 
 def test_of_a_profile_of_a_part_of_the_samples_the_others_judge(tmp_path: Path) -> None:
     first = qprof.quantize(MODEL, None, tmp_path / "q.onnx", data=DIGITS / "calibration", latency=False)
-    kept = tmp_path / "q.profile.yaml"
+    kept = tmp_path / "q.qprof" / "profile.yaml"
     again = qprof.quantize(MODEL, kept, data=DIGITS / "calibration", latency=False)
     assert first.verdict is not None
     assert again.verdict is not None
@@ -208,8 +208,12 @@ def test_a_model_that_cannot_be_judged_does_not_appear(
     with pytest.raises(ModelError, match="cannot be compared"):
         qprof.quantize(MODEL, None, out, data=DIGITS / "calibration", latency=False)
     assert (out.read_bytes() if out.exists() else None) == before
-    left = sorted(file.name for file in tmp_path.iterdir() if file != out)
-    assert left == ["q.profile.samples.npz", "q.profile.yaml"]  # the same call goes on from them
+    left = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*") if file != out)
+    assert left == [
+        "q.qprof",
+        "q.qprof/profile.samples.npz",
+        "q.qprof/profile.yaml",
+    ]  # the same call goes on from them
 
 
 def test_an_error_on_a_model_that_is_judged_names_its_output(tmp_path: Path) -> None:

@@ -70,14 +70,14 @@ def test_a_report_of_a_file_takes_plan_and_profile_that_lie_beside_it(
 def test_a_file_that_lies_alone_is_measured_or_refused(
     folder: Path, poor: qprof.QuantizeResult, tmp_path: Path
 ) -> None:
-    alone = tmp_path / "q.onnx"
+    alone, own = tmp_path / "q.onnx", folder / "q.qprof"
     alone.write_bytes((folder / "q.onnx").read_bytes())
     found = qprof.report(MODEL, alone, DIGITS / "heldout", latency=False, limit=4)
-    assert any("no plan and no profile of q.onnx lies beside it" in str(one) for one in found.findings)
+    assert any("no plan and no profile of q.onnx was found" in str(one) for one in found.findings)
     assert not found.tensors
     with pytest.raises(qprof.ConfigError, match=r"no plan and no profile .* --profile, or --data"):
         qprof.report(MODEL, alone)
-    assert qprof.report(MODEL, alone, plan=folder / "q.plan.yaml", profile=folder / "q.profile.yaml").tensors
+    assert qprof.report(MODEL, alone, plan=own / "plan.yaml", profile=own / "profile.yaml").tensors
 
 
 def test_layers_are_compared_on_some_of_many_samples(

@@ -61,7 +61,7 @@ def test_the_plan_says_how_far_the_outputs_moved(tmp_path: Path) -> None:
     (check,) = result.plan.origin.checks
     assert (check.output, check.measure) == ("logits", "moved probability")
     assert 0.0 < check.value < check.limit
-    assert qprof.load_plan(tmp_path / "q.plan.yaml").origin.checks == result.plan.origin.checks
+    assert qprof.load_plan(tmp_path / "q.qprof" / "plan.yaml").origin.checks == result.plan.origin.checks
 
 
 @pytest.mark.usefixtures("demanding")
@@ -137,7 +137,7 @@ def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_pat
     first, again = (quantized(tmp_path / name / "q.onnx") for name in "ab")
     assert first.plan == again.plan
     without = qprof.quantize(
-        DIGITS / "model.onnx", None, tmp_path / "c.onnx", plan=tmp_path / "a" / "q.plan.yaml"
+        DIGITS / "model.onnx", None, tmp_path / "c.onnx", plan=tmp_path / "a" / "q.qprof" / "plan.yaml"
     )
     assert without.model_path is not None
     assert without.model_path.read_bytes() == (tmp_path / "b" / "q.onnx").read_bytes()
@@ -148,7 +148,7 @@ def test_fewer_samples_are_run_where_outputs_are_large(
 ) -> None:
     per_sample = quantized(tmp_path / "q.onnx").plan.origin.checks[0].samples
     assert per_sample > 2
-    profile = qprof.load_profile(tmp_path / "q.profile.yaml")
+    profile = qprof.load_profile(tmp_path / "q.qprof" / "profile.yaml")
     elements = profile["logits"].count // profile.data.samples
     for room, samples in ((2, 2), (1, 0)):
         monkeypatch.setattr(closed_loop, "MAX_OUTPUT_ELEMENTS", room * elements)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @click.command("show", cls=FileCommand)
-@click.argument("file", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
+@click.argument("file", type=EXISTING, metavar="OUT.onnx|PLAN.yaml|PROFILE.yaml")
 @click.argument("names", nargs=-1, metavar="[NAME|GLOB]...")
 @click.option(
     "--model",
@@ -48,6 +48,7 @@ def command(
 ) -> None:
     """Print a profile or a plan, or explain a tensor or node of one.
 
+    OUT.onnx stands for its plan, and with --model for its profile too, in the folder OUT.qprof.
     For a profile: type, shape, range, fraction of zeros and a small histogram of each tensor, from its
     minimum to its maximum, with logarithmic heights. Ranges of another tool are shown as a profile. For a
     plan: kind and reason of each node, scale and zero point of each tensor. Names or globs choose tensors.
@@ -61,13 +62,18 @@ def command(
     \b
     Examples:
       qprof show profile.yaml '*relu*'
-      qprof show plan.yaml '/layer1/*'
-      qprof show plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml
+      qprof show model.int8.onnx '/layer1/*'
+      qprof show model.int8.onnx /layer1/conv/Conv --model model.onnx
     """
     from .....profiles.records.profile import Profile
+    from ....api.made_from import found_beside
     from ....plan.documents import read_document
     from ....plan.plan import QuantPlan
+    from ....prepare.prepare import file_of
 
+    if file.suffix == ".onnx":
+        found = found_beside(file_of(file), None if model is None else file_of(model))
+        file, profile = found.plan_file or file, profile or found.profile_file
     shown = read_document(file)
     if isinstance(shown, QuantPlan) and len(names) == 1 and not is_glob(names[0], shown):
         _explain(file, names[0], model, profile, as_json=as_json)

@@ -32,7 +32,7 @@ from ....evaluation.options import Judge
     group="Files",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Its plan: adds the kind of each node.  [default: the plan beside OUT.onnx]",
+    help="Its plan: adds the kind of each node.  [default: the one in OUT.qprof]",
 )
 @option(
     "--worst",
@@ -60,7 +60,7 @@ def command(
     the figures before it ("difference"). In JSON an infinite SQNR (no difference at all) is the string "inf".
     Tensors inside If, Loop and Scan come before the results of these nodes, with all passes together. A model
     with a state reads its own state in each step. "cause" is the node that adds the most noise at the
-    outputs, measured by itself; it needs a plan, given or beside OUT.onnx.
+    outputs, measured by itself; it needs a plan, given or in OUT.qprof.
 
     \b
     Examples:

@@ -26,6 +26,13 @@ from .....cli.options import (
 from ....evaluation.options import Gate, Judge
 
 
+def _default_folder(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
+    """Return the folder that was given, or the one of the quantized model."""
+    from ....model.folders import qprof_folder
+
+    return value or REPORT.convert(qprof_folder(ctx.params["quantized"]), parameter, ctx)
+
+
 @click.command(
     "report",
     cls=GroupedCommand,
@@ -43,14 +50,14 @@ from ....evaluation.options import Gate, Judge
     group="Basic",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Its plan.  [default: the plan beside OUT.onnx]",
+    help="Its plan.  [default: the one in OUT.qprof]",
 )
 @option(
     "--profile",
     group="Basic",
     type=EXISTING,
     metavar="PROFILE.yaml",
-    help="Its profile.  [default: the profile beside OUT.onnx]",
+    help="Its profile.  [default: the one in OUT.qprof]",
 )
 @record_options(Judge, "limit")
 @record_options(Judge, "held_out")
@@ -61,10 +68,10 @@ from ....evaluation.options import Gate, Judge
     "--output",
     "report_folder",
     group="Files",
-    required=True,
     type=REPORT,
+    callback=_default_folder,
     metavar="DIR",
-    help="Folder to write.",
+    help="Folder to write. Default: OUT.qprof.",
 )
 @preprocess_option
 def command(
@@ -81,12 +88,12 @@ def command(
     """Write a page about a quantized model, with changes to try.
 
     With --data the page shows measurements and gates. With plan and profile, which quantize writes
-    beside OUT.onnx, it also shows estimates. DIR gets report.html (one self-contained file),
+    into OUT.qprof, it also shows estimates. DIR gets report.html (one self-contained file),
     report.md, junit.xml and report.json. If a gate is not met, the exit code is 1.
 
     \b
     Examples:
-      qprof report model.onnx model.int8.onnx -o report/
+      qprof report model.onnx model.int8.onnx
       qprof report model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o report/
     """
     from ....search.verdict import AGAINST

@@ -119,7 +119,13 @@ def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) ->
     assert remark not in explain(folder, "block.pool.out", *both(folder))
 
 
-def test_a_model_in_the_place_of_the_plan_is_said_to_be_one(folder: Path) -> None:
-    result = qprof("show", str(folder / "q.onnx"), "block.pool")
+def test_a_quantized_model_stands_for_its_plan_and_its_profile(folder: Path) -> None:
+    model = ["--model", str(DIGITS / "model.onnx")]
+    shown = qprof("show", str(folder / "q.onnx"), "block.pool.out", *model)
+    assert shown.stdout == explain(folder, "block.pool.out", *both(folder))
+
+
+def test_a_float_model_in_the_place_of_the_plan_is_said_to_be_one() -> None:
+    result = qprof("show", str(DIGITS / "model.onnx"), "block.pool")
     assert result.exit_code == 2
-    assert "q.onnx: is a model, not a profile or a plan; give" in result.output
+    assert "model.onnx: is a model, not a profile or a plan; give" in result.output

@@ -71,12 +71,13 @@ def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_
     found = qprof("tune", model, *data, *LABELS, *out, "--verbose")
     assert found.exit_code == 0, found.output
     assert "hold-out   100.00 float" in found.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {
         "o.onnx",
-        "o.plan.yaml",
-        "o.profile.yaml",
-        "o.profile.samples.npz",
+        "o.qprof",
+        "o.qprof/plan.yaml",
+        "o.qprof/profile.yaml",
+        "o.qprof/profile.samples.npz",
     }
     quantized = ["-o", str(tmp_path / "q.onnx"), "--no-latency"]
     again = qprof("quantize", model, *data, *quantized, "--verbose")
-    assert "o.profile.yaml: used again, model and data are the same" in again.stderr
+    assert "o.qprof/profile.yaml: used again, model and data are the same" in again.stderr
