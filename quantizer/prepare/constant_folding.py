@@ -74,8 +74,8 @@ def lift_constants(model: ir.Model) -> int:
             continue
         (attribute,) = node.attributes.values()
         match attribute.name:  # `ir.convenience.get_const_tensor` names the tensor, which the original shares
-            case "value" if attribute.as_tensor().dtype != ir.DataType.STRING:
-                array = attribute.as_tensor().numpy()
+            case "value" if attribute.value.dtype != ir.DataType.STRING:
+                array = attribute.value.numpy()
             case "value_int" | "value_ints":
                 array = np.array(attribute.value, np.int64)
             case "value_float" | "value_floats":
@@ -240,7 +240,7 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
     from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
 
     arrays = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     del proto.input[:], proto.output[:]
     proto.input.extend(f"i{index}" if array is not None else "" for index, array in enumerate(inputs))
     proto.output.extend(f"o{index}" if value.name else "" for index, value in enumerate(node.outputs))
@@ -258,10 +258,9 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
         [onnx.helper.make_value_info(name, _type_of(array)) for name, array in arrays.items()],
         [onnx.helper.make_empty_tensor_value_info(name) for name in named],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
     try:
         with np.errstate(all="ignore"):
-            computed = ReferenceEvaluator(model).run(None, arrays)
+            computed = ReferenceEvaluator(graph, {"": version}).run(None, arrays)
             results = {
                 name: np.asarray(array).astype(types[name], copy=False)
                 for name, array in zip(named, computed, strict=True)
