@@ -144,12 +144,15 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     """Return the shortest text of an array of whole numbers or of float64; see the module's docstring."""
     if array.ndim > 1:
         return [str(_numbers_text(row)) for row in array]
-    if array.dtype != np.float64:
-        return _whole_numbers_text(array)
+    whole = array.dtype != np.float64
+    if whole and array.min(initial=0) == 0:
+        return _natural_numbers_text(array)
     prefix, numbers = "", array.tolist()
     with np.errstate(over="ignore"):
         short = array.astype(np.float32)
-    if np.array_equal(short, array) and not np.array_equal(np.rint(array), array):
+    if whole:
+        words = list(map(str, numbers))
+    elif np.array_equal(short, array) and not np.array_equal(np.rint(array), array):
         prefix, words = "float32 ", short.astype(str).tolist()
     else:
         words = [str(int(n)) if n.is_integer() and abs(n) < 1e16 else repr(n) for n in numbers]
@@ -161,26 +164,15 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     return prefix + text
 
 
-def _whole_numbers_text(array: npt.NDArray[Any]) -> str:
-    """Return the text of whole numbers; zeros, most of a histogram, are not made words one by one."""
+def _natural_numbers_text(array: npt.NDArray[Any]) -> str:
+    """Return the text of numbers that are not negative: that of a list in which -n is a run of n zeros."""
     if array.size > 1 and (array == array[0]).all():
         return f"{array[0]}*{array.size}"
     places = np.flatnonzero(array)
-    if places.size == array.size:
-        return " ".join(map(str, array.tolist()))
-    *before, after = (np.diff(places, prepend=-1, append=array.size) - 1).tolist()
-    words = []
-    for zeros, number in zip(before, array[places].tolist(), strict=True):
-        if zeros:
-            words.append(_zeros_text(zeros))
-        words.append(str(number))
-    if after:
-        words.append(_zeros_text(after))
-    return " ".join(words)
-
-
-def _zeros_text(count: int) -> str:
-    return "0" if count == 1 else f"0*{count}"
+    zeros = np.diff(places, prepend=-1, append=array.size) - 1  # before each number, and after the last
+    numbers, written = np.zeros(2 * places.size + 1, np.int64), np.ones(2 * places.size + 1, np.bool_)
+    numbers[1::2], numbers[::2], written[::2] = array[places], np.where(zeros > 1, -zeros, 0), zeros > 0
+    return str(numbers[written].tolist())[1:-1].replace(",", "").replace("-", "0*")
 
 
 MAX_NUMBERS = 1 << 22
