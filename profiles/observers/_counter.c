@@ -23,15 +23,14 @@
 #include "_platform.h"
 
 enum {
-    BLOCK = 1024,     /* elements scanned before they are counted */
+    BLOCK = 512,      /* elements scanned before they are counted */
     LANES = 16,       /* blocks of a vector kernel are a multiple of this long */
-    AHEAD = 8192,     /* bytes from here that are fetched now: an array may have left the cache */
     MAX_BINS = 2000,
     TABLES = 4,       /* count tables: neighbours often share a bin, and increments of one cell wait for each other */
     SMALL = 1024,     /* arrays below this length are counted without count tables */
     MAX_INDEX = 1 << 30, /* larger first indices are left to the reference implementation */
     RELEASE = 32768,  /* elements from which on the GIL is released */
-    FLUSH = 250,      /* blocks after which 16-bit count tables could overflow: 250 * (1024 / 4 + 3) < 65536 */
+    FLUSH = 400,      /* blocks after which 16-bit count tables could overflow: 400 * (512 / 4 + 3) < 65536 */
 };
 
 /* The range of a block. `finite` is 0 where an element is NaN or infinite; the other fields are undefined then. */
@@ -41,8 +40,8 @@ typedef struct {
 } block_range;
 
 typedef struct {
-    double low, high; /* edges: elements from `low` on, below `high`, are counted */
-    double scale;     /* 2**-exponent */
+    double minimum, maximum; /* range of the elements that are counted */
+    double scale;            /* 2**-exponent */
     int64_t first;
     Py_ssize_t bins;
     int64_t *counts;
@@ -154,12 +153,15 @@ static void widen_half_plain(const uint16_t *x, int n, float *out) { widen_half_
 
 /* --- increments ----------------------------------------------------------------------------------------- */
 
+/* Count four indices that were read as one number. */
 #define ADD_FOUR(t, from)                                                                                      \
     do {                                                                                                       \
-        (t)->tables[0][(from)[0]]++;                                                                           \
-        (t)->tables[1][(from)[1]]++;                                                                           \
-        (t)->tables[2][(from)[2]]++;                                                                           \
-        (t)->tables[3][(from)[3]]++;                                                                           \
+        uint64_t four;                                                                                         \
+        memcpy(&four, from, sizeof four);                                                                      \
+        (t)->tables[0][four & 0xffff]++;                                                                       \
+        (t)->tables[1][four >> 16 & 0xffff]++;                                                                 \
+        (t)->tables[2][four >> 32 & 0xffff]++;                                                                 \
+        (t)->tables[3][four >> 48]++;                                                                          \
     } while (0)
 
 INLINE void add_indices(short_counts *t, const uint16_t *index, int n) {
@@ -235,7 +237,6 @@ AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int
     __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
     int others = 0, counted = 0;
     for (int i = 0; i < n; i += LANES) {
-        _mm_prefetch((const char *)(x + i) + AHEAD, _MM_HINT_T0);
         __m512 v = _mm512_loadu_ps(x + i);
         READ_ONCE(v); /* range and indices are those of the same elements */
         low = _mm512_min_ps(v, low);
@@ -439,7 +440,7 @@ static void scan_remainder(const kernels *best, char type, const void *x, Py_ssi
 }
 
 INLINE int fits(const block_range *s, const grid *g) {
-    return s->finite && s->low >= g->low && s->high < g->high;
+    return s->finite && s->low >= g->minimum && s->high <= g->maximum;
 }
 
 /* Scan a block and write its indices to `out`; count the indices of `before` as well. */
@@ -519,11 +520,6 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
     return at;
 }
 
-static grid grid_of(int exponent, int64_t first, Py_ssize_t bins, int64_t *counts) {
-    const double low = ldexp((double)first, exponent), high = ldexp((double)(first + bins), exponent);
-    return (grid){low, high, ldexp(1.0, -exponent), first, bins, counts};
-}
-
 static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t n, const grid *g, result *r) {
     const int is_long = n >= SMALL && g->bins > 1;
     r->stop = (is_long ? count_long : count_short)(best, type, x, 0, n, g, r);
@@ -534,7 +530,7 @@ static void advance_array(const kernels *best, char type, const void *x, Py_ssiz
 
 /* An array and the bins that it is counted into. */
 typedef struct {
-    Py_buffer x, range, counts, zeros;
+    Py_buffer x, counts, zeros;
     char type; /* f, d, e; b for bfloat16 */
     Py_ssize_t n;
     grid grid;
@@ -542,15 +538,12 @@ typedef struct {
     result counted;
 } job;
 
-static void release_one(job *j) {
-    PyBuffer_Release(&j->x);
-    PyBuffer_Release(&j->range);
-    PyBuffer_Release(&j->counts);
-    PyBuffer_Release(&j->zeros);
-}
-
 static void release(job *jobs, Py_ssize_t n) {
-    for (Py_ssize_t i = 0; i < n; i++) release_one(&jobs[i]);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyBuffer_Release(&jobs[i].x);
+        PyBuffer_Release(&jobs[i].counts);
+        PyBuffer_Release(&jobs[i].zeros);
+    }
     PyMem_Free(jobs);
 }
 
@@ -561,25 +554,39 @@ static char format_of(const Py_buffer *x) {
     return x->itemsize == size ? format : 0;
 }
 
+/* Return whether every number of the range has its index among the bins. Negative numbers have negative indices, even
+ * where the product is so small that it rounds to zero. */
+static int range_in_bins(const grid *g) {
+    const double first = (double)g->first, end = first + (double)g->bins;
+    const double low = g->minimum * g->scale, high = g->maximum * g->scale;
+    return low >= first && (g->minimum >= 0 || first < 0) && (high < end || (g->maximum < 0 && end >= 0));
+}
+
 /* Return the error of a job, NULL for none, and fill in its computed fields. */
-static const char *complete(job *j, int exponent, int64_t first) {
+static const char *complete(job *j, int exponent) {
     const char format = format_of(&j->x);
-    const Py_ssize_t bins = j->counts.len / (Py_ssize_t)sizeof(int64_t);
+    grid *g = &j->grid;
     if (format == 0) return "arrays must be of f, d, e or H";
-    if (j->counts.len % (Py_ssize_t)sizeof(int64_t) || bins > MAX_BINS) return "counts must hold at most 2000 int64";
-    if (j->range.len != 2 * sizeof(double)) return "range must be two doubles";
+    if (j->counts.len % (Py_ssize_t)sizeof(int64_t) || j->counts.len > MAX_BINS * (Py_ssize_t)sizeof(int64_t))
+        return "counts must hold at most 2000 int64";
     if (j->zeros.len != sizeof(int64_t)) return "zeros must be one int64";
     j->type = format == 'H' ? 'b' : format;
     j->n = j->x.len / j->x.itemsize;
-    j->grid = grid_of(exponent, first, bins, j->counts.buf);
+    g->bins = j->counts.len / (Py_ssize_t)sizeof(int64_t);
+    g->counts = j->counts.buf;
+    g->scale = ldexp(1.0, -exponent);
+    if (g->bins < 1 && g->minimum <= g->maximum) return "a range needs bins";
     /* the factor must be a normal number of the array's type */
     const int reach = format == 'd' ? 1022 : 126;
-    j->in_reach = bins < 2 || (exponent >= -reach && exponent <= reach && first >= -MAX_INDEX && first <= MAX_INDEX);
+    j->in_reach = g->bins < 2 || (exponent >= -reach && exponent <= reach && g->first >= -MAX_INDEX &&
+                                  g->first <= MAX_INDEX);
+    if (g->bins > 1 && g->minimum <= g->maximum && j->in_reach && !range_in_bins(g))
+        return "the range must lie in the bins";
     j->counted = (result){0, INFINITY, -INFINITY, 0, 0, 0, INFINITY, -INFINITY};
     return NULL;
 }
 
-/* Fill in a job; the caller's bins are (range, exponent, first, counts, zeros). Returns 0 on an error. */
+/* Fill in a job; the caller's bins are (minimum, maximum, exponent, first, counts, zeros). Returns 0 on an error. */
 static int parse(PyObject *array, PyObject *bins, job *j) {
     int exponent;
     long long first;
@@ -589,13 +596,18 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
         PyErr_SetString(PyExc_TypeError, "bins must be tuples");
         return 0;
     }
-    if (!PyArg_ParseTuple(bins, "w*iLw*w*", &j->range, &exponent, &first, &j->counts, &j->zeros)) return 0;
+    if (!PyArg_ParseTuple(bins, "ddiLw*w*", &j->grid.minimum, &j->grid.maximum, &exponent, &first, &j->counts,
+                          &j->zeros))
+        return 0;
+    j->grid.first = first;
     const char *wrong = NULL;
     if (PyObject_GetBuffer(array, &j->x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
-        if ((wrong = complete(j, exponent, first)) == NULL) return 1;
+        if ((wrong = complete(j, exponent)) == NULL) return 1;
         PyErr_SetString(PyExc_ValueError, wrong);
     }
-    release_one(j);
+    PyBuffer_Release(&j->x);
+    PyBuffer_Release(&j->counts);
+    PyBuffer_Release(&j->zeros);
     return 0;
 }
 
@@ -603,16 +615,22 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
 static void count_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
     const uint64_t state = set_float_state(FLOAT_STATE);
     for (job *j = jobs; j < jobs + n; j++) {
-        result *r = &j->counted;
-        if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, r);
-        else scan_remainder(k, j->type, j->x.buf, 0, j->n, r);
-        double *range = j->range.buf;
-        /* Adding 0.0 turns -0.0 into 0.0. */
-        if (r->lowest < range[0]) range[0] = r->lowest + 0.0;
-        if (r->highest > range[1]) range[1] = r->highest + 0.0;
-        *(int64_t *)j->zeros.buf += r->zeros;
+        if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, &j->counted);
+        else scan_remainder(k, j->type, j->x.buf, 0, j->n, &j->counted);
+        *(int64_t *)j->zeros.buf += j->counted.zeros;
     }
     set_float_state(state);
+}
+
+/* Widen the ranges, a low and a high number for each job, to those of the finite elements. */
+static void widen_ranges(const job *jobs, Py_ssize_t n, double *ranges) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const result *r = &jobs[i].counted;
+        const double low = r->low < r->lowest ? r->low : r->lowest, high = r->high > r->highest ? r->high : r->highest;
+        /* Adding 0.0 turns -0.0 into 0.0. */
+        if (low < ranges[2 * i]) ranges[2 * i] = low + 0.0;
+        if (high > ranges[2 * i + 1]) ranges[2 * i + 1] = high + 0.0;
+    }
 }
 
 /* Return (index of the job, stop, low, high, nan, inf) of each job that is not counted completely. */
@@ -633,15 +651,16 @@ static PyObject *unfinished(const job *jobs, Py_ssize_t n) {
     return remainders;
 }
 
-static PyObject *advance(PyObject *module, PyObject *args) {
-    PyObject *arrays, *bins;
-    int level;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &bins, &level)) return NULL;
+/* Count arrays; `ranges` has no buffer where none are wanted. */
+static PyObject *counted(PyObject *arrays, PyObject *bins, int level, const Py_buffer *ranges) {
     const kernels *usable[3];
     const Py_ssize_t n = PyList_Size(arrays);
     if (level < 0 || level >= available(usable) || n != PyList_Size(bins)) {
         PyErr_SetString(PyExc_ValueError, n == PyList_Size(bins) ? "no such level" : "each array needs its bins");
+        return NULL;
+    }
+    if (ranges->buf != NULL && ranges->len != 2 * n * (Py_ssize_t)sizeof(double)) {
+        PyErr_SetString(PyExc_ValueError, "ranges must hold two numbers for each array");
         return NULL;
     }
     job *jobs = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *jobs);
@@ -658,8 +677,20 @@ static PyObject *advance(PyObject *module, PyObject *args) {
     PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
     count_jobs(usable[level], jobs, n);
     if (saved != NULL) PyEval_RestoreThread(saved);
+    if (ranges->buf != NULL) widen_ranges(jobs, n, ranges->buf);
     PyObject *remainders = unfinished(jobs, n);
     release(jobs, n);
+    return remainders;
+}
+
+static PyObject *advance(PyObject *module, PyObject *args) {
+    PyObject *arrays, *bins;
+    Py_buffer ranges = {0};
+    int level;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!i|w*", &PyList_Type, &arrays, &PyList_Type, &bins, &level, &ranges)) return NULL;
+    PyObject *remainders = counted(arrays, bins, level, &ranges);
+    if (ranges.obj != NULL) PyBuffer_Release(&ranges);
     return remainders;
 }
 
@@ -675,7 +706,7 @@ static PyObject *levels(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"advance", advance, METH_VARARGS,
-     "advance(arrays, bins, level) -> [(number, stop, low, high, nan, inf)]"},
+     "advance(arrays, bins, level, ranges) -> [(number, stop, low, high, nan, inf)]"},
     {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
     {NULL, NULL, 0, NULL},
 };

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,13 +22,13 @@ except ImportError:  # installed without a compiler
 
 
 class Bins(NamedTuple):
-    """Bins of width 2**exponent and what was counted into them, in place: float64 `range` of the counted
-    elements (2,), inf .. -inf for none; int64 `counts`, one for each bin; int64 `zeros` (1,).
+    """The bins of width 2**exponent that an array is counted into, in place; inf .. -inf counts nothing.
 
-    `first` is the grid index of the first bin.
+    `first` is the grid index of the first bin; `counts` is int64, one for each bin, and `zeros` int64 (1,).
     """
 
-    range: npt.NDArray[np.float64]
+    minimum: float
+    maximum: float
     exponent: int
     first: int
     counts: npt.NDArray[np.int64]
@@ -38,14 +37,12 @@ class Bins(NamedTuple):
     @staticmethod
     def empty() -> Bins:
         """Return the bins of an observer that has seen nothing."""
-        return Bins(np.array([math.inf, -math.inf]), 0, 0, np.zeros(0, np.int64), np.zeros(1, np.int64))
+        return Bins(math.inf, -math.inf, 0, 0, np.zeros(0, np.int64), np.zeros(1, np.int64))
 
     def hold(self, remainder: Remainder) -> bool:
-        """Whether all elements of a remainder are finite and in these bins."""
-        ends = np.array([self.first, self.first + self.counts.size], np.float64)
-        with np.errstate(over="ignore"):
-            low, high = np.ldexp(ends, self.exponent)
-        return not (remainder.nan or remainder.inf) and low <= remainder.low <= remainder.high < high
+        """Whether all elements of a remainder are in the range of these bins."""
+        finite = not (remainder.nan or remainder.inf)
+        return finite and remainder.low >= self.minimum and remainder.high <= self.maximum
 
 
 class Remainder(NamedTuple):
@@ -59,25 +56,41 @@ class Remainder(NamedTuple):
     inf: int
 
 
+Ranges = npt.NDArray[np.float64]
+"""The smallest and the largest finite element of arrays so far, (n, 2), contiguous; inf and -inf for none."""
+
+
 class CountHistograms(Protocol):
     """Counts contiguous arrays of floats, each into its own bins, up to the first element outside of them.
 
-    The uncounted remainders are returned.
+    The uncounted remainders are returned; `ranges` are widened to all finite elements, counted or not.
     """
 
-    def __call__(self, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+    def __call__(
+        self, arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+    ) -> list[Remainder]:
         """Count, and return the arrays that were not counted."""
         ...
 
 
-def count_histograms_numpy(arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+def empty_ranges(count: int) -> Ranges:
+    """Return the ranges of `count` arrays without elements."""
+    ranges = np.full((count, 2), math.inf)
+    ranges[:, 1] = -math.inf
+    return ranges
+
+
+def count_histograms_numpy(
+    arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+) -> list[Remainder]:
     """Count in numpy: the reference implementation, used if the compiled kernel was not built."""
-    remainders = map(_count_one, count(), arrays, bins)
+    wanted = empty_ranges(len(arrays)) if ranges is None else ranges
+    remainders = map(_count_one, range(len(arrays)), arrays, bins, wanted)
     return [remainder for remainder in remainders if remainder is not None]
 
 
-def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | None:
-    """Count an array as a whole, or nothing of it."""
+def _count_one(number: int, array: npt.NDArray[Any], bins: Bins, span: Ranges) -> Remainder | None:
+    """Count an array as a whole, or nothing of it; widen its range."""
     flat = array.reshape(-1)
     if flat.size == 0:
         return None
@@ -93,20 +106,23 @@ def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | 
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (math.inf, -math.inf)
     # Adding 0.0 turns -0.0 into 0.0: which zero min and max return depends on the order.
     remainder = Remainder(number, 0, low + 0.0, high + 0.0, nan, inf)
+    span[:] = min(span[0], remainder.low), max(span[1], remainder.high)
     if not bins.hold(remainder):
         return remainder
-    bins.range[:] = min(bins.range[0], remainder.low), max(bins.range[1], remainder.high)
     if low <= 0.0 <= high:
         bins.zeros[0] += np.count_nonzero(flat == 0.0)
     bins.counts[:] += count_bins(flat, bins.exponent, bins.first, bins.counts.size)
     return None
 
 
-def _count_compiled(level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+def _count_compiled(
+    level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+) -> list[Remainder]:
     # bfloat16 is passed as its bits: numpy has no buffer format for it.
     data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
     remainders = []
-    for remainder in map(Remainder._make, _counter.advance(data, bins, level)):
+    wanted = () if ranges is None else (ranges,)
+    for remainder in map(Remainder._make, _counter.advance(data, bins, level, *wanted)):
         number = remainder.number
         if bins[number].hold(remainder):  # tiny or nearly constant data, whose indices are too large for it
             count_histograms_numpy([arrays[number]], [bins[number]])

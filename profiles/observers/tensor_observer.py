@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..records.histogram import BINS, Histogram, bin_exponent, grid_index
+from ..records.histogram import Histogram, bin_exponent, grid_index
 from ..records.profile import Dim, TensorProfile, merged_shape
 from .channel_counter import AccumulateChannels, ArraySlice, ChannelSums, accumulate_channels, layout_of
-from .histogram_counter import Bins, CountHistograms, Remainder, count_histograms
+from .histogram_counter import Bins, CountHistograms, Ranges, Remainder, count_histograms
 
 SLICE = 1 << 17
 """Elements that are counted, then added to their channels, while they are in the cache."""
-
-
-LARGE_INDEX = 1 << 22
-"""Grid indices below it, and those 2000 away from them, are exact in float32."""
 
 
 class TensorObserver:
@@ -61,24 +57,26 @@ class TensorObserver:
         self._shape = merged_shape(self._shape, shape) if self._has_shape else shape
         self._has_shape = True
 
-    def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None) -> tuple[int, int]:
+    def add(
+        self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, ranges: Ranges | None = None
+    ) -> tuple[int, int]:
         """Note the shape of one more array and count it; see `count`."""
         self.note_shape(shape)
-        return self.count(array)
+        return self.count(array, ranges=ranges)
 
-    def count(self, array: npt.NDArray[Any], block: int = 1) -> tuple[int, int]:
+    def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
         """Count an array after its shape was recorded, and return its numbers of NaN and of infinite
         elements."""
         flat = array.reshape(-1)  # a copy only of what is not contiguous
         whole = self.channel_slice(array.shape, block)
         if whole is None:
-            return self._count_all(flat)
+            return self._count_all(flat, ranges)
         unit = whole.layout.unit
         step = max(1, SLICE // unit)
         nan = inf = 0
         for start in range(0, whole.stop, step):
             stop = min(start + step, whole.stop)
-            counts = self._count_all(flat[start * unit : stop * unit])
+            counts = self._count_all(flat[start * unit : stop * unit], ranges)
             nan, inf = nan + counts[0], inf + counts[1]
             self._accumulate_channels([flat], [whole._replace(start=start, stop=stop)])
         return nan, inf
@@ -94,8 +92,8 @@ class TensorObserver:
         layout = layout_of(shape, self._axis, block)
         return ArraySlice(layout, 0, math.prod(shape) // layout.unit, self._sums)
 
-    def _count_all(self, flat: npt.NDArray[Any]) -> tuple[int, int]:
-        remainders = self._count_histograms([flat], [self.bins])
+    def _count_all(self, flat: npt.NDArray[Any], ranges: Ranges | None) -> tuple[int, int]:
+        remainders = self._count_histograms([flat], [self.bins], ranges)
         return self.finish(flat, remainders[0]) if remainders else (0, 0)
 
     def finish(self, flat: npt.NDArray[Any], remainder: Remainder) -> tuple[int, int]:
@@ -114,43 +112,34 @@ class TensorObserver:
         assert not left, left
         return remainder.nan, remainder.inf
 
-    def _widen(self, low: float, high: float) -> None:
-        """Let the bins span [low, high] too; the bins of 2000 that are left over are put beside them."""
+    def _widen(self, minimum: float, maximum: float) -> None:
+        """Let the bins span [minimum, maximum] too."""
         bins = self.bins
-        low, high = min(low, float(bins.range[0])), max(high, float(bins.range[1]))
-        e = bin_exponent(low, high)
-        first, last = grid_index(low, e), grid_index(high, e)
-        if first < last and max(-first, last) < LARGE_INDEX:
-            spare = BINS - (last - first + 1)
-            first -= 0 if low >= 0.0 else spare if high <= 0.0 else spare // 2
-            last = first + BINS - 1
+        minimum, maximum = min(minimum, bins.minimum), max(maximum, bins.maximum)
+        e = bin_exponent(minimum, maximum)
+        first, last = grid_index(minimum, e), grid_index(maximum, e)
         counts = np.zeros(last - first + 1, np.int64)
         if bins.counts.size:
-            old = self._histogram().coarsened(e)
+            old = bins
+            if e != bins.exponent:
+                coarse = Histogram(bins.exponent, bins.first, bins.counts).coarsened(e)
+                old = bins._replace(first=coarse.first, counts=coarse.counts)
             counts[old.first - first :][: old.counts.size] = old.counts
-        self.bins = bins._replace(exponent=e, first=first, counts=counts)
-
-    def _histogram(self) -> Histogram:
-        """Return the histogram of all arrays so far: the bins between the ends of their range."""
-        bins = self.bins
-        if not bins.counts.any():
-            return Histogram.empty()
-        first, last = (grid_index(end, bins.exponent) for end in bins.range.tolist())
-        return Histogram(bins.exponent, first, bins.counts[first - bins.first : last - bins.first + 1])
+        self.bins = Bins(minimum, maximum, e, first, counts, bins.zeros)
 
     def profile(self) -> TensorProfile:
         """Return the profile of all arrays so far."""
-        count = int(self.bins.counts.sum())
-        minimum, maximum = self.bins.range.tolist() if count else (0.0, 0.0)
+        bins = self.bins
+        count = int(bins.counts.sum())
         return TensorProfile(
             dtype=self._dtype,
             shape=self._shape,
-            minimum=minimum,
-            maximum=maximum,
+            minimum=bins.minimum if count else 0.0,
+            maximum=bins.maximum if count else 0.0,
             count=count,
-            zeros=int(self.bins.zeros[0]),
+            zeros=int(bins.zeros[0]),
             nan=self._nan,
             inf=self._inf,
-            histogram=self._histogram(),
+            histogram=Histogram(bins.exponent, bins.first, bins.counts) if count else Histogram.empty(),
             channels=None if self._sums is None or self._axis is None else self._sums.channels(self._axis),
         )

@@ -168,7 +168,7 @@ Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
 
 LARGE = 1 << 16
-"""Elements from which an array with channels is counted in a separate call, in slices."""
+"""Elements from which an array is counted in a separate call, in slices: the call then costs little."""
 
 PLANS = 64
 """Counting plans that are kept, by the shapes of a sample's arrays; samples seldom come in more shapes."""
@@ -247,11 +247,11 @@ class SampleObserver:
                 declared = shape if self._fixed_inputs else (None,) * len(shape)
             observer = self._observers[number]
             observer.note_shape(merged_shape(declared, shape))
-            array_slice = observer.channel_slice(shape, self._blocks[number])
-            if array_slice is not None and math.prod(shape) >= LARGE:
+            if math.prod(shape) >= LARGE:
                 large.append(number)
                 continue
             small.append(number)
+            array_slice = observer.channel_slice(shape, self._blocks[number])
             if array_slice is not None:
                 with_channels.append(number)
                 slices.append(array_slice)

@@ -22,7 +22,7 @@ from qprof_onnx.profiles.observers.channel_counter import (
     ChannelSums,
     accumulate_channels_numpy,
 )
-from qprof_onnx.profiles.observers.histogram_counter import Bins, count_histograms_numpy
+from qprof_onnx.profiles.observers.histogram_counter import Bins, count_histograms_numpy, empty_ranges
 from qprof_onnx.profiles.records.histogram import bin_exponent, grid_index
 
 HERE = Path(__file__).parent / "kernels"
@@ -80,7 +80,7 @@ def bins_for(values: npt.NDArray[np.generic]) -> Bins:
     exponent = bin_exponent(low, high)
     first = grid_index(low, exponent)
     count = grid_index(high, exponent) - first + 1
-    return Bins.empty()._replace(exponent=exponent, first=first, counts=np.zeros(count, np.int64))
+    return Bins(low, high, exponent, first, np.zeros(count, np.int64), np.zeros(1, np.int64))
 
 
 @needs_arm
@@ -93,19 +93,29 @@ def test_the_neon_histograms_are_those_of_numpy(tmp_path: Path) -> None:
         if abs(bins.exponent) > 126 or abs(bins.first) > 1 << 30:  # such are left to numpy
             continue
         finite.append((kept, bins))
-        given += struct.pack("=5q", ord(letter), kept.size, bins.exponent, bins.first, bins.counts.size)
+        given += struct.pack(
+            "=5q2d",
+            ord(letter),
+            kept.size,
+            bins.exponent,
+            bins.first,
+            bins.counts.size,
+            bins.minimum,
+            bins.maximum,
+        )
         given += kept.tobytes()
     assert len(finite) > 60
     written = run([EMULATOR, arm_program("counter", tmp_path)], given)
     at = 0
     for kept, bins in finite:
-        assert count_histograms_numpy([kept], [bins]) == []
+        ranges = empty_ranges(1)
+        assert count_histograms_numpy([kept], [bins], ranges) == []
         for _ in range(LEVELS):
             stop, nan, inf, zeros, _, _, low, high = struct.unpack_from("=4q4d", written, at)
             counts = np.frombuffer(written, np.int64, bins.counts.size, at + 64)
             at += 64 + counts.nbytes
             assert (stop, nan, inf, zeros) == (kept.size, 0, 0, int(bins.zeros[0]))
-            assert (low, high) == tuple(bins.range)
+            assert (low, high) == tuple(ranges[0])
             np.testing.assert_array_equal(counts, bins.counts)
     assert at == len(written)
 
@@ -115,7 +125,8 @@ def test_the_neon_ranges_are_those_of_numpy(tmp_path: Path) -> None:
     every = list(arrays())
     # Without bins nothing is counted, and all is scanned.
     given = b"".join(
-        struct.pack("=5q", ord(letter), values.size, 0, 0, 0) + values.tobytes() for letter, values in every
+        struct.pack("=5q2d", ord(letter), values.size, 0, 0, 0, np.inf, -np.inf) + values.tobytes()
+        for letter, values in every
     )
     written = run([EMULATOR, arm_program("counter", tmp_path)], given)
     records = struct.iter_unpack("=4q4d", written)
