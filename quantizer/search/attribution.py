@@ -260,7 +260,7 @@ def samples_to_attribute_on(
     if limit is None:
         limit = SAMPLES if not state else _steps(planned)
     session = open_session(str(model), model.name, provider=provider)
-    return replace(run_samples(session, planned.model, data, limit, notes=False), state=state)
+    return replace(run_samples(session, planned.model, data, limit), state=state)
 
 
 def _steps(planned: PlannedModel) -> int:

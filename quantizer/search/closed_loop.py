@@ -40,7 +40,6 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.seconds import clocked
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
@@ -263,7 +262,7 @@ def _opened(
     """Return the runner of plans on the first `count` samples; of many, states take several steps of each."""
     session = open_session(str(model), model.name)
     try:
-        samples = run_samples(session, planned.model, data, count, notes=False)
+        samples = run_samples(session, planned.model, data, count)
         checked = _CheckedPlans(samples)
         fed = {spec.name: spec.fed_by for spec in input_specs(planned.model)}
         states = {name: by for name, by in fed.items() if limits.kinds.get(by) == "state"}
@@ -286,7 +285,6 @@ class _CheckedPlans:
     """Plans of one model that run on check samples; the best and the last are kept with their models."""
 
     samples: RunSamples
-    provider: str = CPU
     states: Mapping[str, str] = field(default_factory=dict)  # input -> output fed to it in the next step
     float_further: tuple[Outputs, ...] = ()  # of the float model in the steps after the first, step by step
     written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)  # best and last
@@ -325,16 +323,16 @@ class _CheckedPlans:
     def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> Shifts:
         """Write and run a plan, and return how far its outputs are from float."""
         name, plan = "quantized model", planned.plan
-        dequantized = not runs_here(plan.config.target, provider=self.provider)
+        dequantized = not runs_here(plan.config.target)
         if dequantized and plan.config.form != "qdq":
             plan = replace(plan, config=replace(plan.config, form="qdq"))
         lowered = lower(planned.model, plan)
         with blamed_on_nodes(planned, lowered):
             file_bytes = in_memory(lowered.model)
             session = (
-                open_model(lowered.model, name, provider=self.provider, dequantized=dequantized)
+                open_model(lowered.model, name, dequantized=dequantized)
                 if file_bytes is None
-                else open_session(file_bytes, name, provider=self.provider, dequantized=dequantized)
+                else open_session(file_bytes, name, dequantized=dequantized)
             )
             outputs = outputs_of(session, self.samples.samples, name)
             outputs += self.further_outputs(session, outputs, name)

@@ -9,7 +9,7 @@ inside an If, a Loop or a Scan are measured in the node that runs them.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
-This needs 16 to 64 submodels and a few large ones (`SampleWalk`), on 4 samples, for any size of the model.
+This needs 32 to 80 submodels of about a sixteenth of the model (`SampleWalk`), on 4 samples.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
-from ...profiles.samples.states import runs_with_own_state
-from ...profiles.samples.values import Sample
 from ..costs.predicted import CostModel
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
 from ..noise.class_axes import class_axes
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
-from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .integer_share import assumed_prices
@@ -42,8 +38,7 @@ from .submodels import (
     SampleWalk,
     node_groups,
     only_quantized,
-    open_submodel,
-    segment_ends,
+    segment_starts,
     splittable_model,
 )
 
@@ -123,67 +118,36 @@ class NodesAlone:
         self._planned, self._samples = planned, samples
         self._source = splittable_model(planned.model)
         self._provider = provider
-        self._dequantized = not runs_here(planned.plan.config.target, provider=provider)
         self._places = node_groups(self._source.nodes, planned.plan)
         self.units = list(self._places)
+        self._walk: SampleWalk | None = None
 
     def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
         """Yield the outputs on all samples with only each group quantized, with its own state; None if that
         fails."""
-        names = tuple(self._samples.float_outputs[0])
-        run = self._walked if not self._samples.state else self._with_own_state
-        yield from run(groups, names)
-
-    def _walked(
-        self, groups: Sequence[Group], names: tuple[str, ...]
-    ) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Run the nodes before a group once for all groups: a sample's tensors wait there."""
-        walk = SampleWalk(
-            self._source, self._samples.samples, provider=self._provider, dequantized=self._dequantized
+        ends = {group: self._ends(group) for group in groups}
+        in_order = sorted(groups, key=lambda group: ends[group])
+        if self._walk is None:  # later groups are parts of the first ones
+            starts = segment_starts([ends[group] for group in in_order], self._source.cuts)
+            starts = [0] if self._samples.state else starts  # which keeps tensors of steps apart
+            self._walk = SampleWalk(
+                self._source,
+                starts,
+                self._samples,
+                provider=self._provider,
+                dequantized=not runs_here(self._planned.plan.config.target, provider=self._provider),
+            )
+        plans = (
+            only_quantized(self._planned.plan, {name for unit in group for name in unit})
+            for group in in_order
         )
-        indices = {
-            group: tuple(sorted(place for unit in group for place in self._places[unit])) for group in groups
-        }
-        in_order = sorted(groups, key=lambda group: indices[group])
-        ends = segment_ends([indices[group] for group in in_order], len(self._source.nodes))
-        for group, end in zip(in_order, ends, strict=True):
-            try:
-                arrays = list(walk.outputs(indices[group][0], end, self._alone(group), names))
-            except (ModelError, PlanError):
-                yield group, None
-                continue
-            yield group, [dict(zip(names, of_sample, strict=True)) for of_sample in arrays]
+        variants = zip((ends[group][0] for group in in_order), plans, strict=True)
+        yield from zip(in_order, self._walk.outputs(variants), strict=True)
 
-    def _with_own_state(
-        self, groups: Sequence[Group], names: tuple[str, ...]
-    ) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Run the whole model for each group: a separate state keeps their tensors apart."""
-        for group in groups:
-            try:
-                outputs = self._in_steps(self._alone(group))
-            except (ModelError, PlanError):
-                yield group, None
-                continue
-            yield group, [{name: of_sample[name] for name in names} for of_sample in outputs]
-
-    def _in_steps(self, plan: QuantPlan) -> list[Outputs]:
-        whole = open_submodel(
-            self._source,
-            0,
-            len(self._source.nodes),
-            plan,
-            provider=self._provider,
-            dequantized=self._dequantized,
-        )
-        constants = self._source.constant_outputs
-
-        def run(sample: Sample) -> Outputs:
-            return {**constants, **sample.arrays, **whole(sample.arrays, sample.name)}
-
-        return list(runs_with_own_state(self._samples.samples, self._samples.state, run))
-
-    def _alone(self, group: Group) -> QuantPlan:
-        return only_quantized(self._planned.plan, {name for unit in group for name in unit})
+    def _ends(self, group: Group) -> tuple[int, int]:
+        """Return the first and the last node of a group."""
+        places = [self._places[unit] for unit in group]
+        return min(first for first, _ in places), max(last for _, last in places)
 
 
 @clocked("rank")

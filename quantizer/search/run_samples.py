@@ -65,18 +65,10 @@ def outputs_of(
     return list(map_in_threads(outputs, samples, side_by_side))
 
 
-def run_samples(
-    session: ort.InferenceSession,
-    model: ir.Model,
-    data: DataLike,
-    limit: int | None,
-    side_by_side: int = 1,
-    *,
-    notes: bool = True,
-) -> RunSamples:
-    """Read the first `limit` samples (None: all) and run the float model on them."""
-    samples = samples_in_memory(model, data, limit, notes=notes)
-    return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
+def run_samples(session: ort.InferenceSession, model: ir.Model, data: DataLike, limit: int) -> RunSamples:
+    """Read the first `limit` samples and run the float model on them."""
+    samples = samples_in_memory(model, data, limit, notes=False)
+    return RunSamples(samples, tuple(outputs_of(session, samples, "float model")))
 
 
 def samples_in_memory(

@@ -8,22 +8,26 @@ model, and any of them can be run under another plan.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.providers import CPU
+from ...profiles.samples.states import runs_with_own_state
 from ...profiles.samples.values import Sample
+from ..evaluation.metrics.metric import Outputs
 from ..evaluation.runtimes import open_model, run
 from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
+from .run_samples import RunSamples
 
 Values = Mapping[str, Any]
 """Arrays by tensor name."""
@@ -122,16 +126,13 @@ def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
         yield from graph.all_nodes()
 
 
-def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
-    """Return the index of the node before which the segment of each group ends.
+def segment_starts(groups: Sequence[tuple[int, int]], cuts: Sequence[int]) -> list[int]:
+    """Return the index of the first node of each segment: one before each group, if that splits no group.
 
-    The segments cover all `count` nodes and split no group. With s segments s large sessions are created, and
-    n small ones of n / s nodes: the sum is smallest at sqrt(n).
+    A group is given by its first and its last node; `cuts` are the indices at which a segment may begin.
     """
-    size = max(1, math.isqrt(len(groups)))
-    firsts = [min(group) for group in groups[size::size]]
-    cuts = [cut for cut in firsts if not any(min(group) < cut <= max(group) for group in groups)]
-    return [next(end for end in (*cuts, count) if end > min(group)) for group in groups]
+    starts = {max(cut for cut in cuts if cut <= first) for first, _ in groups}
+    return sorted({0, *(cut for cut in starts if not any(first < cut <= last for first, last in groups))})
 
 
 def open_submodel(
@@ -196,46 +197,53 @@ def _submodel(
 
 
 class SampleWalk:
-    """Samples on their way through the graph, with the tensors that are live at the current node.
+    """Samples on their way through a model in segments, whose float sessions are opened once.
 
-    A variant, in which some nodes have a plan, begins with these; all others are float.
+    In a variant one segment has a plan, and all others are float.
     """
 
     def __init__(
         self,
         source: SplittableModel,
-        samples: Sequence[Sample],
+        starts: Sequence[int],
+        samples: RunSamples,
         *,
-        provider: str = CPU,
-        dequantized: bool = False,
+        provider: str,
+        dequantized: bool,
     ) -> None:
-        """Begin at the first node."""
-        self._source = source
+        """`starts` are the indices of the first nodes of the segments: one, if samples have a state."""
+        self._source, self._samples = source, samples
+        self._ends = dict(pairwise([*starts, len(source.nodes)]))
         self._open = partial(open_submodel, source, provider=provider, dequantized=dequantized)
-        self._names = [sample.name for sample in samples]
-        self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
-        self._at = 0
-        self._rest_from = -1
-        self._rest: Submodel = lambda values, sample: {}
+        self._float = cache(lambda start: self._open(start, self._ends[start], None))
 
-    def outputs(self, first: int, end: int, variant: QuantPlan, names: Sequence[str]) -> Iterator[list[Any]]:
-        """Go on to node `first`; yield tensors of each sample if nodes from there to before `end` have
-        another plan."""
-        first = max(cut for cut in self._source.cuts if cut <= first)
-        end = min(cut for cut in self._source.cuts if cut >= end)
-        if first > self._at:
-            step, last_uses = self._open(self._at, first, None), self._source.last_uses
-            self._live = [
-                {n: v for n, v in {**values, **step(values, name)}.items() if last_uses.get(n, -1) >= first}
-                for values, name in zip(self._live, self._names, strict=True)
-            ]
-            self._at = first
-        if end != self._rest_from:
-            self._rest_from, self._rest = end, self._open(end, len(self._source.nodes), None)
-        part = self._open(first, end, variant)
+    def outputs(self, variants: Iterable[tuple[int, QuantPlan]]) -> Iterator[list[Outputs] | None]:
+        """Yield the outputs on all samples for each variant: its first node, in order, and a plan; None if
+        that fails."""
         constants = self._source.constant_outputs
-        for live, sample in zip(self._live, self._names, strict=True):
-            values = {**constants, **live}
-            values |= part(values, sample)
-            values |= self._rest(values, sample)
-            yield [values[n] for n in names]
+        live = [replace(one, arrays={**constants, **one.arrays}) for one in self._samples.samples]
+        at = 0
+        for first, plan in variants:
+            try:
+                while self._ends[at] <= first:
+                    live, at = self._after(at, self._float(at), live), self._ends[at]
+                ends = self._after(at, self._open(at, self._ends[at], plan), live)
+                for start in (start for start in self._ends if start > at):
+                    ends = self._after(start, self._float(start), ends)
+                names = self._samples.float_outputs[0]
+                outputs: list[Outputs] = [{name: one.arrays[name] for name in names} for one in ends]
+            except (ModelError, PlanError):
+                yield None
+            else:
+                yield outputs
+
+    def _after(self, start: int, part: Submodel, samples: Sequence[Sample]) -> list[Sample]:
+        """Return samples of the tensors that are read after a segment, which a submodel runs."""
+        end, last_uses = self._ends[start], self._source.last_uses
+
+        def run(sample: Sample) -> Outputs:
+            after = {**sample.arrays, **part(sample.arrays, sample.name)}
+            return {name: value for name, value in after.items() if last_uses.get(name, -1) >= end}
+
+        found = runs_with_own_state(samples, self._samples.state, run)
+        return [replace(one, arrays=arrays) for one, arrays in zip(samples, found, strict=True)]

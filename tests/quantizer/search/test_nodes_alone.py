@@ -21,7 +21,7 @@ from qprof_onnx.quantizer.search.attribution import Attribution, attribute, samp
 from qprof_onnx.quantizer.search.submodels import (
     only_quantized,
     open_submodel,
-    segment_ends,
+    segment_starts,
     splittable_model,
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -218,13 +218,10 @@ def test_no_tensor_without_a_type_goes_from_one_submodel_to_the_next(subject) ->
     assert not set(source.cuts) & set(range(inner["second"] + 1, inner["side_out"] + 1))
 
 
-@pytest.mark.parametrize(("wanted", "count"), [([], 4), ([0], 1), ([1, 2, 5], 9), (list(range(30)), 31)])
-def test_segments_have_about_as_many_nodes_as_there_are_segments(wanted, count) -> None:
-    ends = segment_ends([(i,) for i in wanted], count)
-    assert all(begin < end <= count for begin, end in zip(wanted, ends, strict=True))
-    assert ends == sorted(ends)
-    assert ends[-1:] == [count][: len(wanted)]
-    assert all(ends.count(end) <= max(1, int(len(wanted) ** 0.5)) for end in ends)
+def test_a_segment_begins_before_each_group_where_types_are_known() -> None:
+    assert segment_starts([], range(4)) == [0]
+    assert segment_starts([(0, 2), (3, 3), (6, 8)], range(10)) == [0, 3, 6]
+    assert segment_starts([(1, 2), (3, 3), (6, 8)], [0, 2, 4, 5, 9]) == [0, 5]
 
 
 TABLE = """<ir_version: 8, opset_import: ["": 17]>
@@ -285,8 +282,7 @@ def test_a_look_up_table_that_a_submodel_splits_is_float_in_it(tables) -> None:
 
 
 def test_segments_do_not_split_look_up_tables() -> None:
-    assert segment_ends([(0,), (3,), (4,), (8,)], 10) == [4, 4, 10, 10]
-    assert segment_ends([(0,), (3, 5), (4,), (8,)], 10) == [10, 10, 10, 10]
+    assert segment_starts([(0, 0), (3, 5), (4, 4), (8, 8)], range(10)) == [0, 3, 8]
 
 
 def test_outputs_that_are_states_alone_are_judged(tmp_path) -> None:
