@@ -6,6 +6,7 @@ The result contains decisions and measurements. Only the speed check and roundin
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -41,7 +42,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
-from ..planning.known import NOTHING, Known
+from ..planning.known import Known
 from ..planning.needed_tensors import missing_tensors
 from ..planning.plan_model import (
     PlannedModel,
@@ -202,7 +203,7 @@ def write_quantized(
             lowered = None
         return write(planned, recipe=recipe, facts=source, speed=speed_check, lowered=lowered)
 
-    return with_fallback_nodes(NOTHING, attempt)
+    return with_fallback_nodes(Known(decided=deque(maxlen=16)), attempt)
 
 
 def estimated_only(reason: object) -> Finding:

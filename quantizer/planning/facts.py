@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +45,6 @@ from .chains import (
     inner_tensors,
     planned_separately,
 )
-from .known import Known
-
-if TYPE_CHECKING:
-    from .planner import Decision
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +114,6 @@ class PlanningFacts:
     # Those planned as one node, by the name of that node.
     chains: Mapping[str, PointwiseChain] = field(default_factory=dict)
     noise_left: Callable[[], Mapping[str, float]] = dict  # by equalization: it takes long
-    # The last decisions of the planner from these facts, each with what it follows from besides.
-    decided: deque[tuple[Known, Decision]] = field(default_factory=partial(deque, maxlen=16), init=False)
 
     @property
     def graph(self) -> Graph:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ...profiles.base.findings import Finding
 from ..plan.reasons import FloatReasons, stays_float
 from ..targets.weight_formats import WeightFormat
+
+if TYPE_CHECKING:
+    from .planner import Decision
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Known:
     lost_in_float16: FloatReasons = field(default_factory=dict)  # nodes that lose too much in float16
     # By constant of a float node, if it is not the one asked for.
     formats: Mapping[str, WeightFormat] = field(default_factory=dict)
+    # The last decisions of a search, which goes on from them; without a search there is no room for any.
+    decided: deque[Decision] = field(default_factory=partial(deque, maxlen=0), compare=False, repr=False)
 
     def with_floats(self, reasons: FloatReasons) -> Known:
         """Return it with more nodes that do not compute in integers."""

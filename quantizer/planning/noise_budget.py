@@ -147,7 +147,7 @@ def too_noisy(allowed: Floats, decision: Decision) -> FloatReasons:
         reasons: dict[str, FloatReason] = {}
         for name in plan.nodes:
             share = float(noise[name][place]) if name in noise else 0.0
-            if name not in chosen or name in decision.floats or share <= 0.0:
+            if name not in chosen or name in decision.known.floats or share <= 0.0:
                 continue
             figures = {
                 "sqnr": decibels_of(share),
@@ -167,7 +167,7 @@ def too_noisy(allowed: Floats, decision: Decision) -> FloatReasons:
 def cheap_first_layers(decision: Decision) -> FloatReasons:
     """Return the products of `cheap_nodes`, once in a decision."""
     facts = decision.facts
-    asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.floats.values())
+    asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.known.floats.values())
     if asked or not facts.judged or not facts.config.regards_time:
         return NO_FLOATS
     flow, noise = decision.noise

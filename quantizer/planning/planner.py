@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.once import computed_once
 from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import tool_name
 from ...profiles.base.tuned import tuned
@@ -58,7 +59,7 @@ class Decision:
     """A plan, and intermediate results that it does not contain."""
 
     facts: PlanningFacts
-    floats: FloatReasons  # nodes that stay float whatever the answers are, each with the reason
+    known: Known
     plan: QuantPlan
 
     @cached_property
@@ -87,13 +88,9 @@ def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRu
 @clocked("decide")
 def decision_of(facts: PlanningFacts, known: Known, rules: Sequence[FloatRule]) -> Decision:
     """Iterate to the decision at which no rule names another node that is better in float."""
-    candidates = {} if facts.config.mode in DATA_FREE else candidates_of(facts)
     while True:
         try:
-            decision = next((one for of, one in facts.decided if of == known), None)
-            if decision is None:
-                decision = _decision(facts, candidates, known)
-                facts.decided.append((known, decision))
+            decision = _decided(facts, known)
         except UnfitNodesError as error:
             if error.reasons.keys() <= known.floats.keys():
                 raise
@@ -106,6 +103,22 @@ def decision_of(facts: PlanningFacts, known: Known, rules: Sequence[FloatRule]) 
             if not found:
                 return decision
         known = known.with_floats(found)
+
+
+def _decided(facts: PlanningFacts, known: Known) -> Decision:
+    """Return `_decision`, or the same one that was made before."""
+    if known == NOTHING:
+        return _first_decision(facts)
+    before = (one for one in known.decided if one.facts is facts and one.known == known)
+    if (decision := next(before, None)) is None:
+        decision = _decision(facts, known)
+        known.decided.append(decision)
+    return decision
+
+
+@computed_once
+def _first_decision(facts: PlanningFacts) -> Decision:
+    return _decision(facts, NOTHING)
 
 
 def plan_with_chains(
@@ -143,7 +156,7 @@ def _expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
 
 
-def _decision(facts: PlanningFacts, candidates: Mapping[str, Choice], known: Known) -> Decision:
+def _decision(facts: PlanningFacts, known: Known) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
     parts = [number_format.part(facts, floats, known) for number_format in formats_of(facts.config)]
@@ -154,7 +167,7 @@ def _decision(facts: PlanningFacts, candidates: Mapping[str, Choice], known: Kno
         without = dict.fromkeys(taken, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
         for part in parts:
             without |= part.floats
-        choices = select(facts, candidates, without | floats)
+        choices = select(facts, candidates_of(facts), without | floats)
     choices |= find_hybrids(facts, choices, known)
     choices |= taken
     groups = find_groups(facts, choices)
@@ -203,7 +216,7 @@ def _decision(facts: PlanningFacts, candidates: Mapping[str, Choice], known: Kno
         )
         findings.append(Finding(Code.NO_16_BIT_KERNEL, sentence, target.name, {"activations": wide}))
     plan = replace(plan, findings=tuple(findings))
-    return Decision(facts, known.floats, plan)
+    return Decision(facts, known, plan)
 
 
 # How each node is written ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...profiles.base.once import computed_once
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, activations_of
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import QuantParams
@@ -38,6 +39,7 @@ class Choice:
         return self.kind.reads_quantized
 
 
+@computed_once
 def candidates_of(facts: PlanningFacts) -> dict[str, Choice]:
     """Return the best that could become of every node, neighbours and floats of a decision not considered."""
     candidates = {}
