@@ -409,8 +409,10 @@ def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floa
     finite value."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
-    if finite.all() or not finite.any():
-        return np.where(finite, f, 0.0), np.where(finite, q, 0.0)
+    if finite.all():
+        return f, q
+    if not finite.any():
+        return np.zeros_like(f), np.zeros_like(q)
     filled = np.nan_to_num(f, nan=0.0, posinf=float(f[finite].max()), neginf=float(f[finite].min()))
     return filled, np.where(finite, q, filled)
 

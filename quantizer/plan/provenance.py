@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.json_values import parse_json
+from ...profiles.base.once import computed_once
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
 from ..numerics.affine import TYPES, QuantParams
@@ -166,6 +167,7 @@ def model_fingerprint(model: ModelId) -> str:
     return f"{model.structure[:DIGEST_DIGITS]}-{model.weights[:DIGEST_DIGITS]}-{model.opset}"
 
 
+@computed_once
 def plan_digest(plan: QuantPlan) -> str:
     """Return a digest of a plan's decisions, hashed by name: reasons and records for people do not enter."""
     digest = hashlib.sha256(f"{model_fingerprint(plan.model)} {plan.config.form}\n".encode())
