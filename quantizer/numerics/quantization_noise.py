@@ -33,7 +33,7 @@ ONE_SIDED = tuned(
 """Weight of the errors of saturated values after a function."""
 
 ROWS = 8
-"""Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""
+"""Parameters whose noise is computed at once: their arrays stay in the processor's cache."""
 
 
 def weight_error(
@@ -177,13 +177,17 @@ def noise_after(
     Errors of saturated values count `ONE_SIDED` times: they have one sign and are similar in neighbours, so
     they do not cancel out in sums after the function. Each bin counts as its middle.
     """
-    values, mass = distribution.middles
-    unlimited = np.rint(values / scales[:, None]) + zero_points[:, None]
-    quantized = np.clip(unlimited, low, high)
-    dequantized = (np.arange(low, high + 1) - zero_points[:, None]) * scales[:, None]
-    results = curve(dequantized.reshape(-1)).reshape(dequantized.shape)
-    error = np.square(np.take_along_axis(results, (quantized - low).astype(np.int64), axis=1) - curve(values))
-    return np.asarray(np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass, np.float64)
+    (values, mass), levels, noise = distribution.middles, np.arange(low, high + 1), np.empty(scales.size)
+    exact = curve(values)
+    for start in range(0, scales.size, ROWS):
+        part = slice(start, start + ROWS)
+        scale, zero_point = scales[part, None], zero_points[part, None]
+        unlimited = np.rint(values / scale) + zero_point
+        quantized = np.minimum(np.maximum(unlimited, low), high)
+        results = curve(((levels - zero_point) * scale).reshape(-1)).reshape(-1, levels.size)
+        error = np.square(np.take_along_axis(results, (quantized - low).astype(np.int64), axis=1) - exact)
+        noise[part] = np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass
+    return noise
 
 
 def _rounding_integral(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
