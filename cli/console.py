@@ -321,10 +321,10 @@ class Stages:
 
         return report
 
-    def note(self, finding: Finding) -> None:
-        """Print a finding, and not into the bar of a stage."""
+    def note(self, *findings: Finding) -> None:
+        """Print findings, and not into the bar of a stage."""
         self._end()
-        tell_findings([finding])
+        tell_findings(findings)
 
     def _end(self) -> None:
         self._open.close()

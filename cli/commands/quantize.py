@@ -132,19 +132,17 @@ def command(
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
         asked["speed"] = speed
-    file, how = file_of(model), record_of(QuantizeOptions(), asked)
+    file, how, verbose = file_of(model), record_of(QuantizeOptions(), asked), current_run().verbose
     with Stages() as stage:
         if is_judged:
-            how = replace(how, stage=stage, note=stage.note)
+            how = replace(how, stage=stage, note=lambda one: stage.note(*_printed([one], verbose)))
         result = quantize(file, profile, output, config=recipe, plan=plan, data=data, options=how)
     if report is not None:
-        make_report = REPORTER.load().quantization_report
-        page = make_report(result, file, profile, recipe)
-        save_report(page, report)
+        save_report(REPORTER.load().quantization_report(result, file, profile, recipe), report)
     if as_json:
         echo(document("quantization", 1, result.to_dict()))
     else:
-        echo(summary_text(result, verbose=current_run().verbose))
+        echo(summary_text(result, verbose=verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -170,13 +168,26 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
             )
 
 
+DETAILS = frozenset(
+    {Code.PROFILE_KEPT, Code.OPSET_RAISED, Code.NOISY_PLAN, Code.OUTPUT_KIND, Code.FEW_HELD_OUT}
+    | {Code.INT8_SAVES_TOO_LITTLE, Code.LARGER_THAN_FLOAT}
+)
+"""Findings that ask for no action, or repeat the lines verdict, size or int8: printed with --verbose."""
+
+
+def _printed(findings: Iterable[Finding], verbose: bool) -> list[Finding]:
+    """Return the findings that are printed."""
+    return [finding for finding in findings if verbose or finding.code not in DETAILS]
+
+
 def summary_text(result: QuantizeResult, *, verbose: bool) -> str:
     """Return a result for people: a line for each fact, after its name."""
     alarms = of_severity(result.findings, Severity.ALARM)
     lines: list[str | tuple[str, str]] = [*finding_lines(alarms, verbose=verbose, width=9)]
     if result.judged is None:
         lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
-        lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose, width=9)
+        others = [one for one in result.findings if one not in alarms]
+        lines += result_lines(_printed(others, verbose), verbose=verbose, width=9)
     else:
         lines += _lines_of_judged(result, result.judged, verbose)
     if verbose:
@@ -191,13 +202,6 @@ def summary_text(result: QuantizeResult, *, verbose: bool) -> str:
     return "\n".join(line if isinstance(line, str) else f"{line[0]:9} {line[1]}".rstrip() for line in lines)
 
 
-def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
-    """Yield the findings below the figures of a plan; the kinds of outputs, on each model, are verbose."""
-    for finding in findings:
-        if finding.severity is not Severity.ALARM and (verbose or finding.code is not Code.OUTPUT_KIND):
-            yield finding
-
-
 def _lines_of_judged(
     result: QuantizeResult, judged: Judged, verbose: bool
 ) -> Iterator[str | tuple[str, str]]:
@@ -208,10 +212,10 @@ def _lines_of_judged(
         yield from (("", output.text) for output in verdict.outputs[1:])
         yield from (("estimated", output.text) for output in result.expected)
     yield from verdict.figures()
-    of_verdict = verdict.untold_findings
     codes = {finding.code for finding in verdict.findings}
-    of_plan = (one for one in _below_alarms(result.findings, verbose) if one.code not in codes)
-    yield from result_lines([*of_verdict, *of_plan], verbose=verbose, width=9)
+    of_plan = (f for f in result.findings if f.severity is not Severity.ALARM and f.code not in codes)
+    told = _printed([*verdict.untold_findings, *of_plan], verbose)
+    yield from result_lines(told, verbose=verbose, width=9)
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:

@@ -120,8 +120,7 @@ def judged(
     evaluation = compare(model, quantized, samples, judge, found)
     profiled = "" if found.profile is None else found.profile.data.digest
     evaluation = with_profiled_part(evaluation, lambda data: data.digest == profiled)
-    files = ("" if file is None else str(file) for file in (found.plan_file, found.profile_file))
-    plan, profile = files
+    plan, profile = (str(file or "") for file in (found.plan_file, found.profile_file))
     verdict = _verdict(evaluation, model, found, seen=seen)
     return EvaluateResult(**vars(evaluation), verdict=verdict, plan=plan, profile=profile)
 

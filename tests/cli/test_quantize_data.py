@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -48,15 +49,23 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     assert out.exists()
     assert (tmp_path / "q.qprof" / "profile.yaml").exists()
     assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]
+    # Five facts, and what must not be published.
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [
+        *("verdict", "size", "speed", "int8", "written")
+    ]
+    assert re.findall(r"^(?:note|warning): .*", result.stderr, re.MULTILINE) == [
+        f"note: {tmp_path / 'q.qprof' / 'profile.samples.npz'}: 125 raw samples, used to test models "
+        "before they are written; do not publish the file (--set keep_samples=0: none)"
+    ]
     assert "% of the arithmetic" in lines(result, "int8")[0]
     assert not lines(result, "try")
 
 
 def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> None:
     out, kept = tmp_path / "q.onnx", tmp_path / "q.qprof" / "profile.yaml"
-    first = quantize("-o", out, data=FEW)
+    first = quantize("-o", out, "--verbose", data=FEW)
     before, profile, time = out.read_bytes(), kept.read_bytes(), kept.stat().st_mtime_ns
-    again = quantize("-o", out, data=FEW)
+    again = quantize("-o", out, "--verbose", data=FEW)
     assert "q.qprof/profile.yaml: 17 tensors, 32 samples" in first.stderr
     assert "q.qprof/profile.yaml: used again, model and data are the same" in again.stderr
     assert (out.read_bytes(), kept.stat().st_mtime_ns) == (before, time)
@@ -84,7 +93,8 @@ def test_beside_a_model_is_one_folder_with_everything_about_it(
 def test_a_profile_that_other_settings_left_without_channels_is_made_anew(tmp_path: Path) -> None:
     bare = ("--data", FEW, "--channels", "off", "-o", tmp_path / "q.qprof" / "profile.yaml")
     assert qprof("dump-profile", MODEL, *bare).exit_code == 0
-    first, again = (quantize("-o", tmp_path / "q.onnx", "--holdout-data", DATA, data=FEW) for _ in "12")
+    words = ("-o", tmp_path / "q.onnx", "--holdout-data", DATA, "--verbose")
+    first, again = (quantize(*words, data=FEW) for _ in "12")
     assert "used again" not in first.stderr
     assert "used again" in again.stderr
 
@@ -156,7 +166,8 @@ def test_the_verdict_as_json_keeps_to_its_schema(tmp_path: Path) -> None:
 
 def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
     found = quantize(
-        *("-o", tmp_path / "q.onnx", "--holdout-data", DATA, "--labels", LABELS), data=DIGITS / "calibration"
+        *("-o", tmp_path / "q.onnx", "--holdout-data", DATA, "--labels", LABELS, "--verbose"),
+        data=DIGITS / "calibration",
     )
     assert "of 400 held-out rows" in lines(found, "verdict")[0]
     assert "17 tensors, 64 samples" in found.stderr
