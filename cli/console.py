@@ -17,7 +17,7 @@ import click
 
 from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.extras import OptionalModule
-from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity, rest_text
+from ..profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.presentation import Presented
 from ..profiles.base.progress import counted, plain_lines, rate
@@ -28,7 +28,7 @@ REPORTER = OptionalModule("the report", "quantizer.plugins.report.report")
 """Has the reports of the results of commands, for --report."""
 
 NOTES = 2
-"""Number of notes that a command prints by default; graver findings are always printed."""
+"""Notes without a remedy that a command prints while it runs: the first ones."""
 
 
 @dataclass
@@ -37,6 +37,7 @@ class CommandRun:
 
     arguments: tuple[str, ...] = ()  # words of the command line after the name of the command
     verbose: bool = False  # whether to print all that the command has to tell
+    details: frozenset[Code] = frozenset()  # findings that this command prints only with --verbose
     told: list[Finding] = field(default_factory=list)  # findings of this run, each once, printed or not
     # those of them that are notes and are counted at the end
     unprinted: list[Finding] = field(default_factory=list)
@@ -83,14 +84,11 @@ def tell_findings(findings: Iterable[Finding]) -> None:
     """Print findings on stderr, each once and the gravest first."""
     run = current_run()
     for finding in gravest_first(findings):
-        if finding in run.told:
+        if finding in run.told or (finding.code in run.details and not run.verbose):
             continue
         run.told.append(finding)
-        if (
-            run.verbose
-            or finding.severity is not Severity.NOTE
-            or len(of_severity(run.told, Severity.NOTE)) <= NOTES
-        ):
+        is_first = len(of_severity(run.told, Severity.NOTE)) <= NOTES
+        if run.verbose or finding.remedy or finding.severity is not Severity.NOTE or is_first:
             tell(_line(finding, run.verbose))
         else:
             run.unprinted.append(finding)
@@ -109,9 +107,9 @@ def finding_lines(findings: Iterable[Finding], *, verbose: bool = False, width: 
 
 def result_lines(findings: Iterable[Finding], *, verbose: bool, width: int = 10) -> list[str]:
     """Return the printed findings of a result: the first note, and the graver ones."""
-    each = gravest_first(findings)
-    rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
     run = current_run()
+    each = gravest_first(one for one in findings if verbose or one.code not in run.details)
+    rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
     run.unprinted += [note for note in rest if note not in run.told]
     return finding_lines((one for one in each if one not in rest), verbose=verbose, width=width)
 
@@ -321,10 +319,10 @@ class Stages:
 
         return report
 
-    def note(self, *findings: Finding) -> None:
-        """Print findings, and not into the bar of a stage."""
+    def note(self, finding: Finding) -> None:
+        """Print a finding, and not into the bar of a stage."""
         self._end()
-        tell_findings(findings)
+        tell_findings([finding])
 
     def _end(self) -> None:
         self._open.close()

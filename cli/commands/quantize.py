@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.findings import Code, Finding, Severity, of_severity
+from ...profiles.base.findings import Code, Severity, of_severity
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import MIXED, OF_JUDGING, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
@@ -46,6 +46,13 @@ from ..options import (
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.search.verdict import Judged
+
+
+DETAILS = frozenset(
+    {Code.PROFILE_KEPT, Code.OPSET_RAISED, Code.NOISY_PLAN, Code.OUTPUT_KIND, Code.FEW_HELD_OUT}
+    | {Code.INT8_SAVES_TOO_LITTLE, Code.LARGER_THAN_FLOAT}
+)
+"""Findings that ask for no action, or repeat the lines verdict, size or int8: printed with --verbose."""
 
 
 @click.command(
@@ -132,17 +139,18 @@ def command(
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
         asked["speed"] = speed
-    file, how, verbose = file_of(model), record_of(QuantizeOptions(), asked), current_run().verbose
+    file, how = file_of(model), record_of(QuantizeOptions(), asked)
+    current_run().details = DETAILS
     with Stages() as stage:
         if is_judged:
-            how = replace(how, stage=stage, note=lambda one: stage.note(*_printed([one], verbose)))
+            how = replace(how, stage=stage, note=stage.note)
         result = quantize(file, profile, output, config=recipe, plan=plan, data=data, options=how)
     if report is not None:
         save_report(REPORTER.load().quantization_report(result, file, profile, recipe), report)
     if as_json:
         echo(document("quantization", 1, result.to_dict()))
     else:
-        echo(summary_text(result, verbose=verbose))
+        echo(summary_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -168,18 +176,6 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
             )
 
 
-DETAILS = frozenset(
-    {Code.PROFILE_KEPT, Code.OPSET_RAISED, Code.NOISY_PLAN, Code.OUTPUT_KIND, Code.FEW_HELD_OUT}
-    | {Code.INT8_SAVES_TOO_LITTLE, Code.LARGER_THAN_FLOAT}
-)
-"""Findings that ask for no action, or repeat the lines verdict, size or int8: printed with --verbose."""
-
-
-def _printed(findings: Iterable[Finding], verbose: bool) -> list[Finding]:
-    """Return the findings that are printed."""
-    return [finding for finding in findings if verbose or finding.code not in DETAILS]
-
-
 def summary_text(result: QuantizeResult, *, verbose: bool) -> str:
     """Return a result for people: a line for each fact, after its name."""
     alarms = of_severity(result.findings, Severity.ALARM)
@@ -187,7 +183,7 @@ def summary_text(result: QuantizeResult, *, verbose: bool) -> str:
     if result.judged is None:
         lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
         others = [one for one in result.findings if one not in alarms]
-        lines += result_lines(_printed(others, verbose), verbose=verbose, width=9)
+        lines += result_lines(others, verbose=verbose, width=9)
     else:
         lines += _lines_of_judged(result, result.judged, verbose)
     if verbose:
@@ -214,8 +210,7 @@ def _lines_of_judged(
     yield from verdict.figures()
     codes = {finding.code for finding in verdict.findings}
     of_plan = (f for f in result.findings if f.severity is not Severity.ALARM and f.code not in codes)
-    told = _printed([*verdict.untold_findings, *of_plan], verbose)
-    yield from result_lines(told, verbose=verbose, width=9)
+    yield from result_lines([*verdict.untold_findings, *of_plan], verbose=verbose, width=9)
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:

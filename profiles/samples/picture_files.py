@@ -124,7 +124,8 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
         names = tuple(line.strip() for line in listed.text().splitlines())
         rule, is_order = f"by {CLASS_NAMES}", False
     else:
-        entries = (name for name in entries_of(root) if not name.startswith("."))
+        # Hidden folders, and those with the plans of models, are of no class.
+        entries = (name for name in entries_of(root) if name[0] != "." and not name.endswith(".qprof"))
         folders = sorted(name for name in entries if is_folder(joined(root, name).location))
         rule, is_order = "in alphabetical order", True
         if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):

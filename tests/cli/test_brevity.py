@@ -111,6 +111,18 @@ def test_few_notes_are_printed_and_of_the_others_their_kinds_unless_it_is_one(co
     assert NOTES == 2
 
 
+def test_a_note_that_asks_for_an_action_is_printed_behind_others_too() -> None:
+    notes = [Finding(Code.FEW_SAMPLES, f"note {number}") for number in range(3)]
+    private = Finding(Code.CHECK_SAMPLES_KEPT, "raw samples", remedy="do not publish them")
+
+    @click.command("noting")
+    def command() -> None:
+        tell_findings([*notes, private])
+
+    lines = CliRunner().invoke(command).stderr.splitlines()
+    assert lines == ["note: note 0", "note: note 1", "note: raw samples; do not publish them"]
+
+
 def test_what_is_graver_than_a_note_is_always_printed_and_first() -> None:
     notes = [Finding(Code.FEW_SAMPLES, f"note {number}") for number in range(5)]
     warnings = [Finding(Code.PIXELS, f"warning {number}", remedy="look") for number in range(3)]

@@ -41,6 +41,7 @@ def test_folders_of_other_numbers_are_numbered_in_their_order(
     assert "4 classes, numbered in the order of the numbers: 0 '000', 1 '090', 2 '180'" in caplog.text
     assert "write them into classes.txt in that folder" in caplog.text
     source = photos(tmp_path / "b", "10/a.png", "2/a.png", "1/a.png")
+    (source / "m.qprof").mkdir()  # of a model that was written into the folder
     assert noted_classes(source).labels.tolist() == [0, 1, 2]
 
 
