@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @click.command("show", cls=FileCommand)
-@click.argument("file", type=EXISTING, metavar="OUT.onnx|PLAN.yaml|PROFILE.yaml")
+@click.argument("file", type=MODEL, metavar="OUT.onnx|PLAN.yaml|PROFILE.yaml")
 @click.argument("names", nargs=-1, metavar="[NAME|GLOB]...")
 @click.option(
     "--model",
