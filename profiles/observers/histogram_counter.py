@@ -22,9 +22,10 @@ except ImportError:  # installed without a compiler
 
 
 class Bins(NamedTuple):
-    """The bins of width 2**exponent that an array is counted into, in place; inf .. -inf counts nothing.
+    """The bins of width 2**exponent that an array is counted into, in place, from `minimum` to `maximum`.
 
-    `first` is the grid index of the first bin; `counts` is int64, one for each bin, and `zeros` int64 (1,).
+    Nothing is counted from inf to -inf. `first` is the grid index of the first bin; `counts` is int64, one
+    for each bin, and `zeros` int64 (1,).
     """
 
     minimum: float

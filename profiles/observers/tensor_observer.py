@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..records.histogram import Histogram, bin_exponent, grid_index
+from ..records.histogram import BINS, Histogram, bin_exponent, grid_index
 from ..records.profile import Dim, TensorProfile, merged_shape
 from .channel_counter import AccumulateChannels, ArraySlice, ChannelSums, accumulate_channels, layout_of
-from .histogram_counter import Bins, CountHistograms, Ranges, Remainder, count_histograms
-
-SLICE = 1 << 17
-"""Elements that are counted, then added to their channels, while they are in the cache."""
+from .histogram_counter import Bins, CountHistograms, Ranges, Remainder, count_histograms, empty_ranges
 
 
 class TensorObserver:
     """Observes one tensor, as if the profiles of its arrays were merged; for one thread at a time.
 
-    A caller may count many tensors into their `bins` in one call, and pass the rest of an array to `finish`.
+    A caller may count many tensors into their `bins` and `ranges`, a row each, in one call, and pass the
+    rest of an array to `finish`.
     """
 
     def __init__(
@@ -30,9 +28,12 @@ class TensorObserver:
         axis: int | None = None,
         channels: int = 0,
         channel_counter: AccumulateChannels = accumulate_channels,
+        *,
+        ranges: Ranges | None = None,
     ) -> None:
         """Begin with nothing; `channels` on `axis` are recorded, 0 for as many as the first array has."""
         self.bins = Bins.empty()
+        self._ranges = empty_ranges(1) if ranges is None else ranges
         self._dtype = dtype
         self._count_histograms = counter
         self._accumulate_channels = channel_counter
@@ -57,29 +58,15 @@ class TensorObserver:
         self._shape = merged_shape(self._shape, shape) if self._has_shape else shape
         self._has_shape = True
 
-    def add(
-        self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, ranges: Ranges | None = None
-    ) -> tuple[int, int]:
-        """Note the shape of one more array and count it; see `count`."""
+    def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None) -> tuple[int, int]:
+        """Count an array, and return its numbers of NaN and of infinite elements."""
         self.note_shape(shape)
-        return self.count(array, ranges=ranges)
-
-    def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
-        """Count an array after its shape was recorded, and return its numbers of NaN and of infinite
-        elements."""
         flat = array.reshape(-1)  # a copy only of what is not contiguous
-        whole = self.channel_slice(array.shape, block)
-        if whole is None:
-            return self._count_all(flat, ranges)
-        unit = whole.layout.unit
-        step = max(1, SLICE // unit)
-        nan = inf = 0
-        for start in range(0, whole.stop, step):
-            stop = min(start + step, whole.stop)
-            counts = self._count_all(flat[start * unit : stop * unit], ranges)
-            nan, inf = nan + counts[0], inf + counts[1]
-            self._accumulate_channels([flat], [whole._replace(start=start, stop=stop)])
-        return nan, inf
+        array_slice = self.channel_slice(array.shape)
+        if array_slice is not None:
+            self._accumulate_channels([flat], [array_slice])
+        remainders = self._count_histograms([flat], [self.bins], self._ranges)
+        return self.finish(flat, remainders[0]) if remainders else (0, 0)
 
     def channel_slice(self, shape: tuple[int, ...], block: int = 1) -> ArraySlice | None:
         """Return the whole of an array of this shape and its channels; None if none are recorded."""
@@ -92,15 +79,11 @@ class TensorObserver:
         layout = layout_of(shape, self._axis, block)
         return ArraySlice(layout, 0, math.prod(shape) // layout.unit, self._sums)
 
-    def _count_all(self, flat: npt.NDArray[Any], ranges: Ranges | None) -> tuple[int, int]:
-        remainders = self._count_histograms([flat], [self.bins], ranges)
-        return self.finish(flat, remainders[0]) if remainders else (0, 0)
-
     def finish(self, flat: npt.NDArray[Any], remainder: Remainder) -> tuple[int, int]:
         """Count the remainder of a flat array, and return its numbers of NaN and of infinite elements."""
         flat = flat[remainder.stop :]
         if remainder.low <= remainder.high:
-            self._widen(remainder.low, remainder.high)
+            self._widen()
         if remainder.nan or remainder.inf:
             self._nan += remainder.nan
             self._inf += remainder.inf
@@ -112,34 +95,41 @@ class TensorObserver:
         assert not left, left
         return remainder.nan, remainder.inf
 
-    def _widen(self, minimum: float, maximum: float) -> None:
-        """Let the bins span [minimum, maximum] too."""
-        bins = self.bins
-        minimum, maximum = min(minimum, bins.minimum), max(maximum, bins.maximum)
+    def _widen(self) -> None:
+        """Let the bins span the range; those that are left of 2000 lie beside it."""
+        ((minimum, maximum),) = self._ranges.tolist()
         e = bin_exponent(minimum, maximum)
         first, last = grid_index(minimum, e), grid_index(maximum, e)
+        # Such indices, and those 2000 away, are exact in float32.
+        if first < last and abs(e) <= 126 and max(-first, last) < 1 << 22:
+            spare = BINS - (last - first + 1)
+            first -= 0 if minimum >= 0.0 else spare if maximum <= 0.0 else spare // 2
+            last = first + BINS - 1
+            minimum, maximum = math.ldexp(first, e), math.nextafter(math.ldexp(last + 1, e), -math.inf)
         counts = np.zeros(last - first + 1, np.int64)
-        if bins.counts.size:
-            old = bins
-            if e != bins.exponent:
-                coarse = Histogram(bins.exponent, bins.first, bins.counts).coarsened(e)
-                old = bins._replace(first=coarse.first, counts=coarse.counts)
-            counts[old.first - first :][: old.counts.size] = old.counts
-        self.bins = Bins(minimum, maximum, e, first, counts, bins.zeros)
+        if self.bins.counts.size:
+            old = Histogram(self.bins.exponent, self.bins.first, self.bins.counts).coarsened(e)
+            used = np.flatnonzero(old.counts)
+            counts[used + (old.first - first)] = old.counts[used]
+        self.bins = Bins(minimum, maximum, e, first, counts, self.bins.zeros)
 
     def profile(self) -> TensorProfile:
         """Return the profile of all arrays so far."""
-        bins = self.bins
-        count = int(bins.counts.sum())
+        bins, histogram, minimum, maximum = self.bins, Histogram.empty(), 0.0, 0.0
+        if bins.counts.any():
+            ((minimum, maximum),) = self._ranges.tolist()
+            first, last = (grid_index(end, bins.exponent) for end in (minimum, maximum))
+            counts = bins.counts[first - bins.first : last - bins.first + 1]
+            histogram = Histogram(bins.exponent, first, counts)
         return TensorProfile(
             dtype=self._dtype,
             shape=self._shape,
-            minimum=bins.minimum if count else 0.0,
-            maximum=bins.maximum if count else 0.0,
-            count=count,
+            minimum=minimum,
+            maximum=maximum,
+            count=histogram.total,
             zeros=int(bins.zeros[0]),
             nan=self._nan,
             inf=self._inf,
-            histogram=Histogram(bins.exponent, bins.first, bins.counts) if count else Histogram.empty(),
+            histogram=histogram,
             channels=None if self._sums is None or self._axis is None else self._sums.channels(self._axis),
         )

@@ -22,7 +22,7 @@ from ..instrumentation.observations import Observation, observations
 from ..instrumentation.subgraphs import declared_shape, dtype_name
 from ..instrumentation.tensor_outputs import with_outputs
 from ..observers.channel_counter import ArraySlice, accumulate_channels
-from ..observers.histogram_counter import count_histograms
+from ..observers.histogram_counter import Ranges, count_histograms, empty_ranges
 from ..observers.tensor_observer import TensorObserver
 from ..records.profile import (
     FirstNonFinite,
@@ -157,26 +157,23 @@ class SamplePass:
         return reduce(Statistics.merged, (o.statistics() for o in self.observers), Statistics())
 
 
-def tensor_observer(observation: Observation) -> TensorObserver:
+def tensor_observer(observation: Observation, ranges: Ranges | None = None) -> TensorObserver:
     """Return an observer of a tensor that has seen nothing yet."""
-    return TensorObserver(dtype_name(observation.dtype), axis=observation.axis, channels=observation.channels)
+    dtype, axis = dtype_name(observation.dtype), observation.axis
+    return TensorObserver(dtype, axis=axis, channels=observation.channels, ranges=ranges)
 
 
-# One sample counted: all of its small arrays in one compiled call -------------------------------------------
+# One sample counted: all of its arrays in one compiled call -------------------------------------------------
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
-
-LARGE = 1 << 16
-"""Elements from which an array is counted in a separate call, in slices: the call then costs little."""
 
 PLANS = 64
 """Counting plans that are kept, by the shapes of a sample's arrays; samples seldom come in more shapes."""
 
 
-CountingPlan = tuple[list[int], list[int], list[int], list[ArraySlice]]
-"""How arrays of certain shapes are counted: the numbers of those that are counted in one call, one by one and
-with channels; the slices of these."""
+CountingPlan = tuple[list[int], list[ArraySlice]]
+"""Which arrays of certain shapes are counted by channel as well, by number, and their slices."""
 
 
 class SampleObserver:
@@ -194,7 +191,8 @@ class SampleObserver:
             block_channels() if o.axis is not None and o.source not in (None, self._values[o.name]) else 1
             for o in self._main
         ]
-        self._observers = [tensor_observer(o) for o in self._main]
+        self._ranges = empty_ranges(len(self._main))
+        self._observers = list(map(tensor_observer, self._main, self._ranges[:, None]))
         self._inner_observers = [tensor_observer(o) for o in self._inner]
         self._plans: dict[Shapes, CountingPlan] = {}
         self._position = {o.name: number for number, o in enumerate(model.observations)}
@@ -207,19 +205,14 @@ class SampleObserver:
         arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
         plan = self._plans.get(shapes) or self._counting_plan(sample.name, shapes)
-        small, large, with_channels, slices = plan
+        with_channels, slices = plan
 
-        # Tensors of the main graph: the small arrays in one call and their channels in one, then the large.
-        non_finite: dict[int, tuple[int, int]] = {}  # numbers of NaN and Inf, where there may be any
-        in_one_call = [arrays[i] for i in small]
-        for remainder in count_histograms(in_one_call, [observers[i].bins for i in small]):
-            number = small[remainder.number]
-            non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
+        # Tensors of the main graph: all arrays in one call, and their channels in one.
+        for remainder in count_histograms(arrays, [o.bins for o in observers], self._ranges):
+            number = remainder.number
+            counts = observers[number].finish(arrays[number].reshape(-1), remainder)
+            self._note_non_finite(sample.name, self._main[number], counts, arrays[number].size)
         accumulate_channels([arrays[i] for i in with_channels], slices)
-        for number in large:
-            non_finite[number] = observers[number].count(arrays[number], self._blocks[number])
-        for number in sorted(non_finite):
-            self._note_non_finite(sample.name, self._main[number], non_finite[number], arrays[number].size)
 
         # Tensors of subgraphs: an array for each time that the subgraph ran.
         for observation, observer in zip(self._inner, self._inner_observers, strict=True):
@@ -237,8 +230,7 @@ class SampleObserver:
 
     def _counting_plan(self, sample: str, shapes: Shapes) -> CountingPlan:
         """Return how arrays of these shapes are counted, and note the shapes for the profiles."""
-        plan: CountingPlan = ([], [], [], [])
-        small, large, with_channels, slices = plan
+        plan: CountingPlan = ([], [])
         for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
             _check_channels(sample, observation, shape, self._observers[number].channels)
             declared = declared_shape(observation.shape)
@@ -247,14 +239,10 @@ class SampleObserver:
                 declared = shape if self._fixed_inputs else (None,) * len(shape)
             observer = self._observers[number]
             observer.note_shape(merged_shape(declared, shape))
-            if math.prod(shape) >= LARGE:
-                large.append(number)
-                continue
-            small.append(number)
             array_slice = observer.channel_slice(shape, self._blocks[number])
             if array_slice is not None:
-                with_channels.append(number)
-                slices.append(array_slice)
+                plan[0].append(number)
+                plan[1].append(array_slice)
         if len(self._plans) == PLANS:
             self._plans.clear()
         self._plans[shapes] = plan

@@ -148,6 +148,21 @@ def test_a_count_goes_on_where_it_stopped(name: str) -> None:
 
 
 @each
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.floats(-9, 9), st.sampled_from([1e-3, 0.5, 1.0, 3.0])), min_size=1, max_size=9))
+def test_ranges_that_grow_leave_the_bins_of_all_values_at_once(
+    name: str, parts: list[tuple[float, float]]
+) -> None:
+    found, rng = TensorObserver("float", IMPLEMENTATIONS[name]), np.random.default_rng(0)
+    arrays = [(middle + scale * rng.standard_normal(40)).astype(np.float32) for middle, scale in parts]
+    for array in arrays:
+        found.add(array, array.shape)
+    profile, whole = found.profile(), np.concatenate(arrays)
+    assert profile.histogram == Histogram.of(whole)
+    assert (profile.minimum, profile.maximum) == (whole.min(), whole.max())
+
+
+@each
 def test_values_that_are_not_finite_are_counted_apart(name: str) -> None:
     values = np.array([1.0, np.nan, np.inf, -2.0, -np.inf, np.nan] * 20, np.float32)
     assert IMPLEMENTATIONS[name]([values], [Bins.empty()]) == [Remainder(0, 0, -2.0, 1.0, 40, 40)]
@@ -234,7 +249,7 @@ def written(x, stop):
 for dtype in ("float16", "float32", "float64"):
     x = np.random.default_rng(0).uniform(-1, 1, 1 << 16).astype(dtype)
     observer, stop = TensorObserver(dtype), threading.Event()
-    observer.count(x)
+    observer.add(x, x.shape)
     writer = threading.Thread(target=written, args=(x[-512:], stop))
     writer.start()
     for level, name in enumerate(_counter.levels()):
