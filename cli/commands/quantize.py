@@ -45,7 +45,7 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.search.verdict import Judged
+    from ...quantizer.search.verdict import Fix, Judged
 
 
 DETAILS = frozenset(
@@ -215,8 +215,22 @@ def _lines_of_judged(
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{shlex.join(fix.options)}: {fix.brings}"
+        yield "", _command_with(fix)
     yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose, width=9)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)
+    if verdict.grade == "good" and not verdict.fixes:
+        yield "deploy", "in place of the float model: docs/how-to/deploy.md"
+
+
+def _command_with(fix: Fix) -> str:
+    """Return this command with the options of a fix, without those that it replaces."""
+    words, given = ["qprof", "quantize"], iter(current_run().arguments)
+    replaced = {"--as"} if "mode" in fix.settings else {*fix.options} - {"--set"}
+    for word in given:
+        values = [next(given)] if word in ("--set", *replaced) else []
+        if word not in replaced and not {value.partition("=")[0] for value in values} & fix.settings.keys():
+            words += [word, *values]
+    return shlex.join([*words, *fix.options])

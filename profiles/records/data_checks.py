@@ -31,7 +31,7 @@ def data_findings(profile: Profile) -> tuple[Finding, ...]:
         if is_constant_input(record, profile.runs, len(profile.inputs) == 1):
             value = record.tensor.minimum
             sentence = f"input '{name}' is {value:.6g} everywhere, in every sample"
-            remedy = "will the model be given that?"
+            remedy = "give real samples"
             findings.append(Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy))
     zero = [name for name, record in profile.inputs.items() if is_unused_state(record, profile.runs)]
     if zero and len(zero) < len(profile.inputs):

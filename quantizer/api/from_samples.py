@@ -56,7 +56,7 @@ from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
-from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixes
+from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixes, weights_fix
 from ..search.loop import Loop, Trial
 from ..search.speed import SPEED
 from ..search.verdict import (
@@ -71,7 +71,7 @@ from ..search.verdict import (
 )
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
 from ..targets.config import DATA_FREE
-from ..targets.loading import load_recipe, weight_only_settings, with_settings
+from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import runs_here
 from ..targets.target import Recipe
 from .from_profile import write_quantized
@@ -409,10 +409,12 @@ def _worth_writing(
     """Return the model in place of one in vain, with its verdict: quantized weights only, or float."""
     if is_float(verdict) and not verdict.composition.products:
         return first, replace(no_verdict(verdict, NOTHING_TO_QUANTIZE), fixes=verdict.fixes)
-    why, settings = why_in_vain(verdict), weight_only_settings(task.recipe)
-    weights = next((one for one in trials if one.change and one.change.settings == settings), None)
-    if weights is None and settings is not None:
-        weights = _attempt(task, Fix(settings))
+    why, fix = why_in_vain(verdict), weights_fix(task.recipe)
+    weights = next(
+        (one for one in trials if fix and one.change and one.change.settings == fix.settings), None
+    )
+    if weights is None and fix is not None:
+        weights = _attempt(task, fix)
     if weights is not None and takes_its_place(weights.measured.verdict, verdict):
         own = weights.measured.verdict
         instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
@@ -512,10 +514,7 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
 
 
 def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verdict:
-    """Return the verdict on a model with the fixes that were tried and make another and better one.
-
-    All that were tried are added to `trials`.
-    """
+    """Return the verdict with the fixes that make a better model; `trials` receives all that were tried."""
     verdict, result, budget = first.measured.verdict, first.plan.result, task.options.budget
     start, began, left = time.process_time(), 0.0, ""
     progress = task.stage("trying") if budget else lambda done, of: None

@@ -77,8 +77,7 @@ class Sums:
 
 
 def _finite_pair(floats: AnyArray, quantized: AnyArray) -> tuple[Array, Array, int, int]:
-    """Return float64 values with 0 for pairs that are not finite, and the numbers of finite and of other
-    differing elements."""
+    """Return float64 values, 0 if one is not finite; the numbers of finite and of other differing ones."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f) & np.isfinite(q)
     if finite.all():
@@ -273,8 +272,7 @@ def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
 
 
 def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
-    """Return the class count of an output (None: the first) by the model's own shapes, or None if they leave
-    it open."""
+    """Return the class count of an output (None: the first) by the model's own shapes, or None if open."""
     value = next((v for v in model.graph.outputs if output in (None, v.name)), None)
     if value is None or value.shape is None or value.dtype is None or not value.dtype.is_floating_point():
         return None

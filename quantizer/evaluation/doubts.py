@@ -91,8 +91,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
 
 
 def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding if the quantized model was made from another graph, by its own metadata; that is no
-    doubt."""
+    """Return a finding if the quantized model's own metadata name another graph; that is no doubt."""
     provenance = read_provenance(quantized.model)
     if provenance is None or read_provenance(floats.model) is not None:
         return ()

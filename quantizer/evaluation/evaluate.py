@@ -165,8 +165,7 @@ class Evaluation(Presented):
 
     @property
     def void(self) -> tuple[Finding, ...]:
-        """The findings that make a verdict impossible: constant data, swapped models, labels that only fit by
-        chance."""
+        """The findings that prevent a verdict: constant data, swapped models, labels right by chance."""
         score = self.score
         unfit = score is not None and score.is_at_chance and score.rows >= MIN_REFUSED_ROWS
         if score is not None and score.unit == "%":  # rows of one class fit the truth of each other
@@ -287,8 +286,7 @@ class Pair:
             yield sample, self.run_float(sample.arrays, sample.name), next(quantized)
 
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
-        """Return functions that run both models on a sample by number, to be timed, with integers as a
-        program has them."""
+        """Return functions that time each model on a sample by number, with integers as a program has."""
         arrays = [sample.arrays for sample in samples]
         session, quantized_inputs = as_programs_run(self.quantized_session, arrays)
 
@@ -325,8 +323,7 @@ def open_pair(
     *,
     timed: bool = False,
 ) -> Pair:
-    """Return both models, ready to run; one `made_for` another runtime in float arithmetic on its rounded
-    values."""
+    """Return both models; one `made_for` another runtime computes in float arithmetic on rounded values."""
     a, b = str(float_path), str(quantized_path)
     floats = place.open(os.fspath(float_path), a, threads, timed=timed)
     quantized: Session
@@ -401,8 +398,7 @@ def evaluate(
     limits: NoiseLimits | LimitsOnSamples | None = None,
     progress: Shown = None,
 ) -> Evaluation:
-    """Run both models on the same samples and return how they compare: `api.evaluate.evaluate` has the
-    arguments."""
+    """Run both models on the same samples and compare them; arguments as in `api.evaluate.evaluate`."""
     gate, measuring, data = gate or Gate(), measuring or Judge(), for_evaluation(data)
     metric_name = measuring.metric
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None, metric=metric_name)
@@ -579,8 +575,7 @@ def evaluate(
 def _data_that_do_not_vary(
     digests: Sequence[tuple[int, ...]], ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[Finding, ...]:
-    """Return a finding if all rows are equal, or each input (name -> least, greatest value) is one value
-    everywhere."""
+    """Return a finding if all rows are equal, or all inputs (name -> least, greatest value) constant."""
     if ranges and all(low == high for low, high in ranges.values()):
         name, (value, _) = next(iter(ranges.items()))
         sentence, remedy = f"input '{name}' is {value:.6g} everywhere, in every sample", "give real samples"

@@ -135,8 +135,7 @@ def limit_failures(
 def check_gate(
     gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
 ) -> None:
-    """Raise ConfigError for a limit without a measurement, one that is not finite, or one that looks like a
-    fraction."""
+    """Raise ConfigError for a limit without a measurement, not finite, or that looks like a fraction."""
     check_finite(gate)
     least = gate.min_score
     if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
@@ -159,8 +158,7 @@ def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
 
 
 def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
-    """Return the options, without latency if the models do not run on their target; ConfigError if a gate
-    needs it."""
+    """Return options without latency if models do not run on their target; ConfigError if a gate needs it."""
     runtime = measuring.runtime
     provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
     if measuring.latency is None or runs_here(target, runtime, provider):

@@ -99,8 +99,7 @@ def _needed(limits: NoiseLimits, name: str) -> float:
 def output_grades(
     results: Iterable[OutputResult], limits: NoiseLimits, shifts: Iterable[OutputShift]
 ) -> tuple[OutputShift, ...]:
-    """Return the graded outputs, the worst first; integers that are nothing else count only without float
-    ones."""
+    """Return the graded outputs, the worst first; integers only if there is no float output."""
     results, in_unit = list(results), {shift.output: shift for shift in shifts}
     only_integers = not any(result.is_float for result in results)
     graded = []

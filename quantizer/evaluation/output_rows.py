@@ -42,8 +42,7 @@ def counted_rows(
 
 
 def _padded(rows: Array, inputs: Mapping[str, Array] | None) -> Mask:
-    """Return a mask of padding rows of [sequences, positions, columns], by the inputs with these positions,
-    else by the rows."""
+    """Return a mask of padding rows of [sequences, positions, columns], by the inputs or else the rows."""
     count, length = rows.shape[:2]
     runs = []
     for values in (inputs or {}).values():

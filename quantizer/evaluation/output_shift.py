@@ -201,8 +201,7 @@ class OutputShift:
 
     @property
     def is_destroyed(self) -> bool:
-        """Whether it is surely worth nothing: broken, `DESTROYED` times its limit off, or more noise than
-        signal and poor."""
+        """Whether it is useless: broken, `DESTROYED` times its limit off, or poor with noise above signal."""
         if self.fault or self.incomparable:
             return bool(self.fault)
         if self.grade == "poor" and self.deciding_sqnr is not None and self.deciding_sqnr <= 0.0:
@@ -405,8 +404,7 @@ def _fault(
 
 
 def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return values of both models as float64; if a float value is not finite, both get the least or largest
-    finite value."""
+    """Return float64 values of both; beside a float value that is not finite, both are clipped to finite."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
     if finite.all():
@@ -456,8 +454,7 @@ def _values(
 
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
-    """Whether each position answers a frame of a float input; others, such as of tokens, are read as one
-    answer."""
+    """Whether each position answers a frame of a float input; others, as of tokens, are one answer."""
 
     def has_frames(name: str) -> bool:
         pairs = [(value.shape[3 - axis], given[name]) for value, given in zip(values, inputs, strict=True)]
@@ -548,8 +545,7 @@ def _as_probabilities(
 
 
 def _are_logs(values: Sequence[Floats]) -> bool:
-    """Whether values are log-probabilities: none above 0, exp adds up to 0.5 to 1 along an axis in nine of
-    ten places."""
+    """Whether values are log-probabilities: none above 0, exp adds up to about 1 in nine of ten places."""
     if not all(float(v.max()) <= ROUNDING for v in values):
         return False
     rank = values[0].ndim
@@ -563,8 +559,7 @@ def _are_logs(values: Sequence[Floats]) -> bool:
 
 
 def _scores_of(values: Sequence[Floats], seen: Channels | None) -> Reading | None:
-    """Return a function that takes the channels within 0 to 1 from boxes beside scores; None if no channel
-    is, or all."""
+    """Return a function that takes the channels within 0 to 1 from boxes beside scores, or None."""
     rank = values[0].ndim
     for axis in (seen.axis % rank,) if seen is not None else dict.fromkeys((rank - 1, 1)):
         if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
@@ -620,8 +615,7 @@ def _with_answers(
 
 
 def _unread_answers(name: str, values: _Values) -> str:
-    """Return how often the largest value of a place is the same, in case that is an answer; "" if it always
-    is."""
+    """Return how often the largest value of a place is the same, if that may be an answer; or ""."""
     answers, whole = _answers(values)
     if answers is None or whole is None or answers.same == answers.total:
         return ""

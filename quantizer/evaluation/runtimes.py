@@ -281,8 +281,7 @@ class ExecutionPlace:
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
-    """Return the place for a key of `RUNTIMES` and a provider; ConfigError if one does not exist, or is not
-    installed."""
+    """Return the place of a runtime and a provider; ConfigError for one unknown, or not installed."""
     if runtime not in RUNTIMES:
         raise ConfigError(
             f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."

@@ -12,7 +12,7 @@ from math import inf
 
 from ..evaluation.grades import ORDER
 from ..numerics.affine import TYPES
-from ..targets.config import FEW_BITS
+from ..targets.config import FEW_BITS, QuantConfig
 from ..targets.loading import load_recipe, weight_only_settings
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
@@ -32,12 +32,7 @@ SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:
-    """Whether a model is better than another one in the terms of its verdict.
-
-    Compared by grade; within a grade by the deciding figure, or if it is no longer slower than float. A model
-    without any gain over float is never better, nor one that takes `MOST_COST` times as long without a better
-    score.
-    """
+    """Whether a model is better: by grade, the deciding figure, or float's speed; none without a gain is."""
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
         return False
     scores = verdict.score, than.score
@@ -66,10 +61,7 @@ def fix_order(fix: Fix) -> tuple[object, ...]:
 
 
 def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> Fix | None:
-    """Return the fix that is applied unasked to a poor model, or None; the best that was tried is first.
-
-    It makes the model good at nearly its bytes, and changes no setting that the user gave.
-    """
+    """Return the first fix that makes a poor model good at nearly its bytes, as far as the settings allow."""
     config = recipe.config
     is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
     if verdict.grade != "poor" or is_asked:
@@ -79,35 +71,43 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
             fix
             for fix in fixes
             if fix.grade == "good"
-            and not (fix.settings.keys() - {"mode"}) & recipe.given
+            and {n for n, value in fix.settings.items() if getattr(config, n) != value} & recipe.given
+            <= {"mode"}
             and fix.bytes <= NEARLY * verdict.quantized_bytes
         ),
         None,
     )
 
 
+def weights_fix(recipe: Recipe) -> Fix | None:
+    """Return the fix that quantizes only weights, to 8 bits, as its command does; None if impossible."""
+    config, settings = recipe.config, weight_only_settings(recipe)
+    of_bits = {"block_size": 0, "weight_schema": QuantConfig.weight_schema}
+    own = of_bits if config.weight_type in FEW_BITS and recipe.given.isdisjoint(of_bits) else {}
+    if settings is None:
+        return None
+    return Fix({"mode": "weight-only", "weight_type": config.weight_type, **own, **settings})
+
+
 def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
     """Yield the settings that may make a better model, those that take long to try last."""
-    config, weights = recipe.config, weight_only_settings(recipe)
+    config, weights = recipe.config, weights_fix(recipe)
     is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     if config.has_size:  # the size decides all else
         return
     if config.mode == "weight-only":
-        if is_noisy and config.weight_type in FEW_BITS:
-            is_integer = not TYPES[config.weight_type].is_float
-            if is_integer and not 0 < config.block_size <= SMALL_BLOCK:
-                yield Fix({"block_size": SMALL_BLOCK})
-            if weights:
-                yield Fix(weights)
-            if is_integer and config.rounding != "gptq":
-                yield Fix({"rounding": "gptq"})
+        is_few = config.weight_type in FEW_BITS
+        is_rounded = is_noisy and is_few and not TYPES[config.weight_type].is_float
+        if is_rounded and not 0 < config.block_size <= SMALL_BLOCK:
+            yield Fix({"block_size": SMALL_BLOCK})
+        if weights and is_few and (is_noisy or verdict.cost.is_slower):
+            yield weights
+        if is_rounded and config.rounding != "gptq":
+            yield Fix({"rounding": "gptq"})
         return
-    if not verdict.composition.uses_integers:
-        if weights:
-            yield Fix(weights)
-        return
+    has_int8 = verdict.composition.uses_integers
     usual = load_recipe(config.target if config.target in target_names() else None).config.calibrator
-    if is_noisy and config.reads_profile and config.calibrator != usual:
+    if is_noisy and has_int8 and config.reads_profile and config.calibrator != usual:
         yield Fix({"calibrator": usual})
-    if verdict.grade == "poor" and weights:
-        yield Fix(weights)
+    if weights and (is_noisy or not has_int8):
+        yield weights

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
@@ -165,8 +166,9 @@ def _runs_in_float(entry: NodePlan) -> bool:
 
 
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
-    """Whether a fix is useless: nothing is in int8, or the model is larger or slower than float."""
-    return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or cost.is_slower
+    """Whether a fix is useless: nothing is in int8, or it is larger than float, or int8 arithmetic slower."""
+    is_slower = cost.is_slower and not composition.is_weights_only
+    return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or is_slower
 
 
 MIN_SAVED = tuned(
@@ -221,7 +223,8 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         yield cost.larger()
     if cost.is_slower and cost.latency is not None:
         sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
-        remedy = "--check-speed keeps slower nodes in float" if SPEED.is_installed else ""
+        is_of_use = SPEED.is_installed and not composition.is_weights_only
+        remedy = "--check-speed keeps slower nodes in float" if is_of_use else ""
         yield Finding(
             Code.FLOAT_IS_FASTER, sentence, figures={"speedup": cost.latency.speedup}, remedy=remedy
         )
@@ -317,10 +320,17 @@ class Fix:
     bytes: int = 0
 
     @property
+    def words(self) -> Settings:
+        """Return it as keywords of `quantize`; the word for weights of 8 bits implies all that it changes."""
+        asked = self.settings.get("mode"), self.settings.get("weight_type")
+        return {"config": "weight-only-8"} if asked == ("weight-only", "int8") else self.settings
+
+    @property
     def options(self) -> tuple[str, ...]:
         """Return it as options of `qprof quantize`."""
         known = settings()
-        return tuple(word for name, value in self.settings.items() for word in known[name].given(value))
+        given = (known[n].given(v) if n in known else ("--as", str(v)) for n, v in self.words.items())
+        return tuple(chain.from_iterable(given))
 
     @property
     def brings(self) -> str:
@@ -426,7 +436,7 @@ class Verdict(Presented):
         if self.grade == "none":
             by_code = {one.code: one for one in reversed(self.findings)}
             if (why := next((by_code[code] for code in NO_GRADE if code in by_code), None)) is not None:
-                return f"none: {why}"
+                return f"none: {why.sentence if self.fixes else why}"
         parts = []
         if (score := self.score) is not None and self.metric == ACCURACY:
             rows = "held-out rows" if self.held_out.are_held_out else "rows"
@@ -498,7 +508,7 @@ class Verdict(Presented):
     @property
     def untold_findings(self) -> tuple[Finding, ...]:
         """The findings that the sentence does not tell."""
-        return tuple(one for one in self.findings if one.text not in self.sentence)
+        return tuple(one for one in self.findings if one.sentence not in self.sentence)
 
     def figures(self) -> Iterator[tuple[str, str]]:
         """Yield name and text of size, speed and share of int8."""
@@ -530,8 +540,7 @@ def _change(score: Score, unit: str) -> str:
 def _keywords(fix: Fix) -> str:
     """Return the change of settings as Python writes it."""
     return ", ".join(
-        f"{name}={list(value) if isinstance(value, tuple) else value!r}"
-        for name, value in fix.settings.items()
+        f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in fix.words.items()
     )
 
 
@@ -568,7 +577,7 @@ def verdict_of(
     has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
     incomparable = outputs[0].text if has_none else ""
     on_samples = held_out.findings
-    if incomparable:  # more samples are of no use
+    if incomparable or evaluation.void:  # more samples are of no use
         on_samples = ()
     if (
         decision.by == "outputs"
@@ -606,11 +615,7 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
 def with_fixes(
     verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
 ) -> Verdict:
-    """Return a verdict with its cause and fixes, or with a sentence if there is no fix.
-
-    `tried` counts the other plans that were judged; `left` is the reason to stop, "" if nothing is left to
-    try.
-    """
+    """Return a verdict with its cause and fixes, or a finding: the number `tried`, or the reason to stop."""
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
@@ -620,9 +625,10 @@ def with_fixes(
     if left:
         sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
     else:
-        sentence = "no other settings make another plan"
+        sentence = "qprof knows no other settings to try"
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
+        sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
             compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
