@@ -49,9 +49,9 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     assert out.exists()
     assert (tmp_path / "q.qprof" / "profile.yaml").exists()
     assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]
-    # Five facts, and what must not be published.
+    # Five facts, the next step, and what must not be published.
     assert [line.split()[0] for line in result.stdout.splitlines()] == [
-        *("verdict", "size", "speed", "int8", "written")
+        *("verdict", "size", "speed", "int8", "written", "deploy")
     ]
     assert re.findall(r"^(?:note|warning): .*", result.stderr, re.MULTILINE) == [
         f"note: {tmp_path / 'q.qprof' / 'profile.samples.npz'}: 125 raw samples, used to test models "
