@@ -27,12 +27,18 @@ class Density:
 
     @cached_property
     def changes(self) -> tuple[Floats, Floats]:
-        """Ends of bins at which the density changes, and by how much it falls there, per unit of value."""
+        """Ends of bins at which the density changes, and by how much it falls there, per unit of value.
+
+        Changes within the rounding of the largest mass are none: estimated histograms have hundreds.
+        """
         width = np.diff(self.edges)
         height = np.divide(self.mass, width, out=np.zeros_like(width), where=width > 0.0)
-        falls = np.append(0.0, height) - np.append(height, 0.0)
-        matters = falls != 0.0  # an edge between bins of equal density cancels out
-        return self.edges[matters], falls[matters]
+        wider = np.maximum(width[1:], width[:-1])
+        changed = np.abs(np.diff(height)) * wider > 1e-12 * self.mass.max(initial=0.0)
+        starts = np.flatnonzero(np.append(True, changed)[: height.size])
+        height = height[starts]  # of each run of bins, that of its first
+        edges = np.append(self.edges[starts], self.edges[-1:])
+        return edges, np.append(0.0, height) - np.append(height, 0.0)
 
     @cached_property
     def middles(self) -> tuple[Floats, Floats]:
@@ -206,10 +212,9 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     `base` is (n, b), not normalised, 0 outside a channel's range; `means` and `squares` of each bin are (b,);
     `mean` and `power` are wanted, (n,). A row whose moments no tilt can meet ends near them.
     """
-    channels = base.shape[0]
+    channels, bins = base.shape
     histogram = base.max(0)  # in some channel the bin lies within the range
     histogram = histogram / histogram.sum()
-    of_bins = np.stack([means, squares])
     moments = np.stack([np.ones_like(means), means, squares, means**2, means * squares, squares**2], 1)
     unit = np.sqrt(np.where(base > 0.0, squares, 0.0).max(1))
     unit[unit == 0.0] = 1.0
@@ -219,23 +224,19 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     tilt = np.zeros((2, channels))
     with np.errstate(divide="ignore"):  # no mass has the logarithm -inf
         logs = np.log(base)
-    mass = np.empty_like(base)
+    # The logarithm of a mass is that of its base, and the product of (a, b, 1, -log z) of its channel, in
+    # units, with (means, squares, log g, 1) of its bin.
+    of_channels = np.tile([0.0, 0.0, 1.0, 0.0], (channels, 1))
+    of_bins = np.stack([means, squares, np.zeros(bins), np.ones(bins)])
+    mass = base.copy()
     found = np.empty((moments.shape[1], channels))  # the sum of each row of the mass, then its moments
-    work = np.empty((CHANNELS_AT_ONCE, base.shape[1]))
+    work = np.empty((CHANNELS_AT_ONCE, bins))
 
     def blocks(rows: npt.NDArray[np.intp]) -> Iterator[slice | npt.NDArray[np.intp]]:
         """Yield some channels in blocks."""
         for start in range(0, rows.size, CHANNELS_AT_ONCE):
             block = slice(start, min(start + CHANNELS_AT_ONCE, rows.size))
             yield block if rows.size == channels else rows[block]
-
-    def find(block: slice | npt.NDArray[np.intp], raised: Floats) -> None:
-        """Set logarithms, masses and moments of some channels; the largest mass of each is 1."""
-        raised -= raised.max(1, keepdims=True)
-        logs[block] = raised
-        rows = np.exp(raised, out=raised)
-        found[:, block] = (rows @ moments).T
-        mass[block] = rows
 
     def newton_step() -> Floats:
         """Return H^-1 (wanted - found) for each row, (2, n), shortened if it is long."""
@@ -252,31 +253,32 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
 
     every = np.arange(channels)
     columns = histogram
-    for turn in range(ROUNDS + 1):
+    for _ in range(ROUNDS + 1):
         both = (columns > 0.0) & (histogram > 0.0)
         factors = np.divide(histogram, columns, out=np.ones_like(columns), where=both)
+        of_bins[2] += np.log(factors)
         for block in blocks(every):
-            find(block, logs[block] + np.log(factors))
+            found[:, block] = (mass[block] @ (moments * factors[:, None])).T
         moving = every
         for _ in range(STEPS):
             new = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
-            change = new - tilt
-            is_moving = np.abs(change).max(0) > LEAST_STEP
+            is_moving = np.abs(new - tilt).max(0) > LEAST_STEP
             tilt[:, moving] = new[:, moving]
-            change *= in_units[:2]
+            of_channels[:, :2] = (tilt * in_units[:2]).T
+            of_channels[moving, 3] -= np.log(found[0, moving])
             for block in blocks(moving):
-                exponent = np.matmul(change[:, block].T, of_bins, out=work[: change[0, block].size])
-                exponent += logs[block]
-                find(block, exponent)
+                rows = np.matmul(of_channels[block], of_bins, out=work[: found[0, block].size])
+                rows += logs[block]
+                mass[block] = np.exp(rows, out=rows)
+                found[:, block] = (rows @ moments).T
             moving = moving[is_moving[moving]]
             if not moving.size:
                 break
-        if turn < ROUNDS:
-            columns = np.zeros_like(columns)
-            for block in blocks(every):
-                columns += (mass[block] / found[0, block, None]).sum(0)
-            columns /= channels
-    return np.asarray(mass / mass.sum(1, keepdims=True))
+        columns = np.zeros_like(columns)
+        for block in blocks(every):
+            columns += (1.0 / found[0, block]) @ mass[block]
+        columns /= channels
+    return np.asarray(mass / found[0][:, None])
 
 
 def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:
