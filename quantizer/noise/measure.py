@@ -51,9 +51,6 @@ Array = npt.NDArray[Any]
 
 # Which tensors are measured, and whose shapes may change once values are rounded -------------------------
 
-MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
-"""Adding and subtracting it rounds to whole numbers, halves to even; onnxruntime's Round takes longer."""
-
 NEAR_OVERFLOW = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
 """A mean square above it has overflowed: the tensor is not rounded. Fillers stay above its negative."""
 
@@ -73,7 +70,9 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
     """Return the measured activations of the main graph, in graph order: `names` in float and double."""
     wanted = set(names) - compute_shapes(model)
     dtypes = {
-        value: dtype for value, dtype in typed_activations(model) if value.name in wanted and dtype in MAGIC
+        value: dtype
+        for value, dtype in typed_activations(model)
+        if value.name in wanted and dtype in NEAR_OVERFLOW
     }
     at_risk = shapes_at_risk(model, {str(value.name) for value in dtypes})
     outputs = (value for node in model.graph for value in node.outputs)
@@ -208,8 +207,7 @@ def _rounding_nodes(graph: ir.Graph, tensor: MeasuredTensor, value: ir.Value, pr
         return graph.initializers[name]
 
     step = add_input(step_input(prefix, tensor.name), ir.Shape([]))
-    magic = number(MAGIC[dtype])
-    steps = add("Sub", add("Add", add("Div", value, step), magic), magic)
+    steps = add("Round", add("Div", value, step))
     if tensor.singular:
         exact = value if tensor.at_risk else add_input(float_input(prefix, tensor.name), value.shape)
         half = add("Mul", add("Sign", exact), number(0.5))
