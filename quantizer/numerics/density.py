@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.histogram import BINS, EqualBins
@@ -230,13 +229,7 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     of_bins = np.stack([means, squares, np.zeros(bins), np.ones(bins)])
     mass = base.copy()
     found = np.empty((moments.shape[1], channels))  # the sum of each row of the mass, then its moments
-    work = np.empty((CHANNELS_AT_ONCE, bins))
-
-    def blocks(rows: npt.NDArray[np.intp]) -> Iterator[slice | npt.NDArray[np.intp]]:
-        """Yield some channels in blocks."""
-        for start in range(0, rows.size, CHANNELS_AT_ONCE):
-            block = slice(start, min(start + CHANNELS_AT_ONCE, rows.size))
-            yield block if rows.size == channels else rows[block]
+    blocks = [slice(at, at + CHANNELS_AT_ONCE) for at in range(0, channels, CHANNELS_AT_ONCE)]
 
     def newton_step() -> Floats:
         """Return H^-1 (wanted - found) for each row, (2, n), shortened if it is long."""
@@ -251,33 +244,29 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
         length = np.abs(step).max(0)
         return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
 
-    every = np.arange(channels)
     columns = histogram
     for _ in range(ROUNDS + 1):
         both = (columns > 0.0) & (histogram > 0.0)
         factors = np.divide(histogram, columns, out=np.ones_like(columns), where=both)
         of_bins[2] += np.log(factors)
-        for block in blocks(every):
+        for block in blocks:
             found[:, block] = (mass[block] @ (moments * factors[:, None])).T
-        moving = every
+        moving = np.ones(channels, bool)
         for _ in range(STEPS):
             new = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
-            is_moving = np.abs(new - tilt).max(0) > LEAST_STEP
+            still = moving & (np.abs(new - tilt).max(0) > LEAST_STEP)
             tilt[:, moving] = new[:, moving]
             of_channels[:, :2] = (tilt * in_units[:2]).T
-            of_channels[moving, 3] -= np.log(found[0, moving])
-            for block in blocks(moving):
-                rows = np.matmul(of_channels[block], of_bins, out=work[: found[0, block].size])
+            for block in (block for block in blocks if moving[block].any()):
+                of_channels[block, 3] -= np.log(found[0, block])
+                rows = np.matmul(of_channels[block], of_bins, out=mass[block])
                 rows += logs[block]
-                mass[block] = np.exp(rows, out=rows)
+                np.exp(rows, out=rows)
                 found[:, block] = (rows @ moments).T
-            moving = moving[is_moving[moving]]
-            if not moving.size:
-                break
+            moving = still
         columns = np.zeros_like(columns)
-        for block in blocks(every):
-            columns += (1.0 / found[0, block]) @ mass[block]
-        columns /= channels
+        for block in blocks:
+            columns += (1.0 / found[0, block]) @ mass[block] / channels
     return np.asarray(mass / found[0][:, None])
 
 
