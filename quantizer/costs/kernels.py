@@ -248,7 +248,7 @@ def _broadcast_kernel(node: Node, sizes: Sizes) -> tuple[str, tuple[float, ...]]
     is_row = tuple(out[len(out) - len(least) :]) == least
     each = (*(1,) * (len(out) - len(least)), *least)
     run, kinds = 1, set[bool]()
-    for size, own in zip(reversed(out), reversed(each), strict=True):
+    for size, own in zip(reversed(out), reversed(each), strict=False):  # a model may declare a wrong shape
         kinds |= {own == 1} if size > 1 else set()
         if len(kinds) > 1:
             break

@@ -233,6 +233,12 @@ def test_a_repeated_operand_is_priced_by_the_elements_that_are_computed_at_once(
     assert works(network("y = Add (x, b)", {"b": (1,)})) == {"Add_y": Work("Add:scalar", (288.0,))}
 
 
+def test_an_operand_whose_declared_rank_is_too_high_is_priced_all_the_same() -> None:
+    net = network("y = Add (x, b)", {"b": (1, 6)}, shape=(8, 6))
+    wrong = Sizes(net.graph, {"x": (120, 360), "b": (2, 3, 4, 5), "y": (120, 360)})
+    assert work_of(net.graph.node("Add_y"), wrong, integer=False).kernel == "Add:channel"
+
+
 def test_a_table_with_the_elements_alone_has_the_time_of_a_kernel_that_depends_on_more() -> None:
     net = network("y = Add (x, b)", {"b": (6,)})
     for times in ({"Add__row__float": 3.0}, {"Add__float": 3.0}):
