@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from ..profiles.base.quick_imports import GC_THRESHOLD, LazyFinder
+from ..profiles.base.quick_imports import GC_THRESHOLDS, LazyFinder
 
 
 def run() -> None:
@@ -16,7 +16,7 @@ def run() -> None:
     try:
         if is_ours:
             signal.signal(signal.SIGINT, _leave)
-        gc.set_threshold(GC_THRESHOLD)
+        gc.set_threshold(*GC_THRESHOLDS)
         sys.meta_path.insert(0, LazyFinder())
         from .main import main
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -98,10 +97,6 @@ def module_of(command: str) -> OptionalModule:
 
 SIGPIPE_EXIT_CODE = 141
 """Exit code, as if SIGPIPE had ended the process."""
-
-GC_THRESHOLDS = (500_000, 5, 20)
-"""Thresholds of Python's cycle collector: a large graph is a million small objects that stay, and looking at
-all of them again and again took half of the time of quantizing it."""
 
 EPILOG = """\b
 Exit codes:
@@ -295,4 +290,3 @@ def main(debug: bool) -> None:
 
     For the help of a command, with an example, run qprof COMMAND --help.
     """
-    gc.set_threshold(*GC_THRESHOLDS)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-GC_THRESHOLD = 100_000
-"""Objects made between two looks for garbage. Python's own 700 cost 0.1 to 0.2 s while modules are imported,
-whose objects stay. A command has it for as long as it runs; `quick_imports` looks for none."""
+GC_THRESHOLDS = (500_000, 5, 20)
+"""Thresholds of Python's cycle collector while a command runs. Objects of modules and graphs stay: with its
+own thresholds Python took 0.2 s longer to import, and twice as long to quantize a large graph."""
 
 LAZY_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
 """Modules that are loaded when something of them is first used. onnx_ir needs them for sums and products of
