@@ -48,11 +48,9 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     check_proto(proto, str(path))
     check_external(proto, path)
     runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
-    objection = _objection(_without_values(proto))
-    del proto
+    objection = _objection(proto)
     if objection and isinstance(runtime_outputs(), str):
         raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
-    proto = read_proto(path)
     mend(proto)
     model = converted(proto, path)
     set_title(model, path)
@@ -120,7 +118,9 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
 
 
 def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the message without the values of its large tensors; it is changed in place."""
+    """Return a copy of the message without the values of its large tensors."""
+    proto, model = onnx.ModelProto(), proto
+    proto.CopyFrom(model)
     for tensor in all_tensors(proto):
         if is_outside(tensor) or (tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL):
             del tensor.external_data[:]
@@ -132,7 +132,7 @@ def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _objection(model: onnx.ModelProto) -> str:
     """Return the ONNX checker's objection to a model, or ""."""
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_without_values(model))
     except onnx.checker.ValidationError as problem:
         return _sentence(problem)
     except UnicodeDecodeError as problem:  # the message quotes a name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,10 +96,10 @@ def fold_constants(model: ir.Model) -> int:
     once, which is the same on every machine except for a few of many million values. If a constant outside a
     subgraph has other consumers, its large result goes to the graph of that constant, once for all subgraphs.
     """
-    folded = 0
+    folded, foldable = 0, MOVES | COMPUTES
     versions = model.graph.opset_imports
     for node in list(model.graph):
-        if not is_standard(node, *MOVES, *COMPUTES) or not node.outputs:
+        if not is_standard(node) or node.op_type not in foldable or not node.outputs:
             continue
         if any(value.is_graph_output() for value in node.outputs):
             continue
@@ -108,7 +109,7 @@ def fold_constants(model: ir.Model) -> int:
             inputs = _constant_inputs(node, narrow)
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
         if results is None and node.op_type in ("Gather", "Slice"):
-            results = _known_sizes(node, versions.get("", 1))
+            results = _known_sizes(node)
         if results is not None:
             outputs = tuple(value.name or "" for value in node.outputs)
             attributes, inputs_read = tuple(node.attributes.values()), tuple(node.inputs)
@@ -181,32 +182,36 @@ def _known_shape(node: ir.Node) -> list[Array] | None:
     shape = static_shape(node.inputs[0])
     if shape is None:
         return None
-    if node.op_type == "Size":
-        return [np.array(int(np.prod(shape)), np.int64)]
-    return [_part_of_shape(node, shape)]
+    result = np.prod(shape) if node.op_type == "Size" else _part_of_shape(node, shape)
+    return [np.array(result, np.int64)]
 
 
-def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
+def _part_of_shape(node: ir.Node, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the output of Shape for a tensor of these sizes."""
-    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
-    return np.array(sizes[start:end], np.int64)
+    return sizes[node.attributes.get_int("start", 0) : node.attributes.get_int("end", len(sizes))]
 
 
-def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
-    """Return the result of a node that takes sizes out of a Shape, or None if one of them is unknown."""
+def _known_sizes(node: ir.Node) -> list[Array] | None:
+    """Return the result of a Gather or Slice that takes sizes out of a Shape, or None if one is unknown."""
     shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
-    others = [constant_of(value) for value in node.inputs[1:]]
-    if shape_node is None or not is_standard(shape_node, "Shape") or not others:
+    if shape_node is None or not is_standard(shape_node, "Shape") or len(node.inputs) == 1:
         return None
     shape = None if shape_node.inputs[0] is None else shape_node.inputs[0].shape
-    if shape is None or any(a is None and v for a, v in zip(others, node.inputs[1:], strict=True)):
+    given = [(value, constant_of(value)) for value in node.inputs[1:]]
+    if shape is None or any(array is None and value for value, array in given):
         return None
-    results = []
-    for unknown in (-1, -2):
-        sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
-        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
-    first, second = results
-    return first if first and second and all(map(np.array_equal, first, second)) else None
+    sizes = np.array(_part_of_shape(shape_node, tuple(shape)), object)
+    first, end, axes, steps = (*(array for _, array in given), None, None, None)[:4]
+    try:
+        if node.op_type == "Gather":
+            axis, taken = node.attributes.get_int("axis", 0), sizes[first]
+        else:
+            part = (None if array is None else array.item() for array in (first, end, steps))
+            axis, taken = 0 if axes is None else axes.item(), sizes[slice(*part)]
+    except (IndexError, ValueError):  # elements that are not there, and several axes
+        return None
+    known = axis in (0, -1) and all(isinstance(size, int) for size in np.array(taken, object).flat)
+    return [np.array(taken, np.int64)] if known else None
 
 
 def _constant_inputs(node: ir.Node, narrow: ir.DataType | None) -> list[Array | None] | None:

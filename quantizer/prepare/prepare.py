@@ -85,7 +85,7 @@ FIRST_STEPS: Sequence[Step] = (
 )
 """Steps done once, in this order. Findings that a step returns are for the user."""
 
-REPEATED_STEPS: Sequence[Repeated] = (
+SHARED_STEPS: Sequence[Repeated] = (
     lift_constants,
     infer_shapes,
     unfuse,
@@ -98,6 +98,9 @@ REPEATED_STEPS: Sequence[Repeated] = (
     pad_all_axes,
     fold_pads,
     join_biases,
+)
+REPEATED_STEPS: Sequence[Repeated] = (
+    *SHARED_STEPS,
     fold_batch_normalizations,
     split_batch_normalizations,
     fold_scales_and_shifts,
@@ -111,19 +114,15 @@ REPEATED_STEPS: Sequence[Repeated] = (
 )
 """Steps repeated in this order until none of them changes anything; each returns how much it changed."""
 
-BEYOND_LOADING: Mapping[Repeated, Repeated | None] = {
-    fold_batch_normalizations: partial(fold_batch_normalizations, as_loaded=True),
-    split_batch_normalizations: None,
-    fold_scales_and_shifts: partial(fold_scales_and_shifts, as_loaded=True),
-    merge_affine_chains: None,
-    fuse_hard_swish: None,
-    fuse_hard_sigmoid: None,
-    fold_into_convolutions: None,
-    widen_numbers: None,
-}
-"""The repeated steps that do more than onnxruntime when it loads a model, each with onnxruntime's part, None
-for nothing. The other steps are done by onnxruntime too, or remove nodes that take no time; `unfuse` is one
-of these, because fused operators are priced as their parts."""
+LOADING_STEPS: Sequence[Repeated] = (
+    *SHARED_STEPS,
+    partial(fold_batch_normalizations, as_loaded=True),
+    partial(fold_scales_and_shifts, as_loaded=True),
+    flatten_biases,
+    remove_dead,
+)
+"""The repeated steps that onnxruntime does too when it loads a model, of two only a part, and steps that
+remove nodes without time. `unfuse` is one of these, because fused operators are priced as their parts."""
 
 WHOLE_MODEL_STEPS: Sequence[Step] = (lift_constants, infer_shapes)
 """Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others get each
@@ -148,10 +147,9 @@ class Prepared:
     model: ir.Model  # inputs, outputs, and the nodes and tensors that remain have their original names
     findings: tuple[Finding, ...]  # what was changed, such as the opset
     narrow: ir.DataType | None  # the type of a model that was in float16 or bfloat16
-    unimproved: ir.Model | None  # before the repeated steps, unless onnxruntime does them too
+    unimproved: ir.Model | None  # before the steps after `SHARED_STEPS`, unless onnxruntime does them too
 
 
-@clocked("prepare")
 def prepare(model: ir.Model) -> Prepared:
     """Return the normalised form of a model, with names unique over all graphs; the argument stays."""
     work = model.clone()
@@ -161,8 +159,10 @@ def prepare(model: ir.Model) -> Prepared:
         of_step = step(work)
         if isinstance(of_step, tuple):
             findings.extend(of_step)
+    _improve(work, SHARED_STEPS)
     unimproved = work.clone()
-    beyond = improve(work) & BEYOND_LOADING.keys()
+    changed = _improve(work, REPEATED_STEPS[len(SHARED_STEPS) :]) | improve(work)
+    beyond = changed.difference(LOADING_STEPS)
     findings.extend(_drawing(node) for node in work.graph.all_nodes() if draws(node))
     return Prepared(work, tuple(findings), narrow, unimproved if beyond or narrow else None)
 
@@ -228,15 +228,15 @@ class PreparedModel:
     shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)  # of a run, see `with_shapes_of_run`
 
     @cached_property
+    @clocked("prepare")
     def loaded(self) -> Graph:
         """The file as onnxruntime loads it, not prepared further."""
         if self.unimproved is None:
             return self.graph
         model = self.unimproved.clone()
-        parts = (BEYOND_LOADING.get(step, step) for step in REPEATED_STEPS)
         # Constants of float16 with several readers are cast in each run: equal ones stay apart.
         last = [step for step in LAST_STEPS if self.narrow is None or step is not merge_equal_initializers]
-        improve(model, [step for step in parts if step is not None], last)
+        improve(model, LOADING_STEPS, last)
         return index(model)
 
 
@@ -264,6 +264,7 @@ class ModelFile(os.PathLike[str]):
         return self.output or self.path
 
     @cached_property
+    @clocked("read model")
     def model(self) -> ir.Model:
         """The model as read; ModelError if it cannot be read."""
         try:
@@ -279,6 +280,7 @@ class ModelFile(os.PathLike[str]):
         return model_bytes(self.path)
 
     @cached_property
+    @clocked("prepare")
     def normalised(self) -> PreparedModel:
         """The normalised model, float or not; raises ModelError if it cannot be read or normalised."""
         model = self.model
@@ -286,16 +288,11 @@ class ModelFile(os.PathLike[str]):
             prepared = prepare(model)
         except ModelError as error:
             raise ModelError(f"{self}: {error}") from error
-        set_title(prepared.model, self.destination)
-        untyped = _add_runtime_types(prepared.model)
+        network, findings, narrow = prepared.model, prepared.findings, prepared.narrow
+        set_title(network, self.destination)
+        untyped, identity = _add_runtime_types(network), model_id(network, self.name)
         return PreparedModel(
-            prepared.model,
-            index(prepared.model),
-            model_id(prepared.model, self.name),
-            prepared.findings,
-            prepared.narrow,
-            untyped,
-            prepared.unimproved,
+            network, index(network), identity, findings, narrow, untyped, prepared.unimproved
         )
 
     @cached_property
@@ -342,12 +339,8 @@ def open_prepared(path: str | os.PathLike[str]) -> PreparedModel:
 def _add_runtime_types(model: ir.Model) -> str:
     """Give outputs the types that only onnxruntime infers, outside the fingerprint; return the reason if it
     cannot."""
-    unknown = {
-        value.name: value
-        for node in model.graph
-        for value in node.outputs
-        if value.name and value.type is None
-    }
+    results = (value for node in model.graph for value in node.outputs)
+    unknown = {value.name: value for value in results if value.name and value.type is None}
     if not unknown:
         return ""
     try:
