@@ -37,6 +37,7 @@ import numpy.typing as npt
 from ..base.conversion import Decoders, Encoders, plain_value, read_record, read_value
 from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
 from ..base.output_files import read_text, replacing_together, write_atomically
+from ..base.seconds import clocked
 from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
 from .check_samples import ADVICE as SAMPLES_ADVICE
@@ -54,6 +55,7 @@ ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'
 NOT_IN_FILE = ("non_finite", "held_samples", "noise")
 
 
+@clocked("write")
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write a profile and the file of its check samples, together."""
     with replacing_together() as batch:

@@ -37,6 +37,7 @@ class NoSamplesError(DataError):
     """There were no samples; a shard may be empty even if the whole is not."""
 
 
+@clocked("run and record")
 def calibrate(
     model: ir.Model,
     samples: Samples | Sequence[Sample],
@@ -65,7 +66,6 @@ def calibrate(
         return profile_samples(ready, samples, model_id, progress, smallest)
 
 
-@clocked("run and record")
 def profile_samples(
     model: ProfilingModel,
     samples: Samples,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.once import computed_once
+from ...profiles.base.seconds import clocked
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
 from ..costs.spellings import has_own_price
@@ -60,6 +61,7 @@ class ModelFacts:
     weight_errors: WeightErrors = field(default_factory=dict)
 
     @cached_property
+    @clocked("estimate")
     def noise_gains(self) -> NoiseGains:
         """The noise that the nodes let through, corrected by measured noise if the profile has some."""
         return measured_gains(self.graph, self.profile, self.opset, self.profile.noise, self.weight_errors)

@@ -181,6 +181,7 @@ def first_plan(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     return planned.with_findings(_without_channels(facts))
 
 
+@clocked("price")
 def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it."""
     costs, in_file, config = planned.cost_model, planned.file_costs, facts.config
@@ -284,6 +285,7 @@ def in_formats(planned: PlannedModel) -> PlannedModel:
     return planned
 
 
+@clocked("price")
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     """Return the plan with channels padded if that is faster, and its predicted time."""
     costs = planned.cost_model

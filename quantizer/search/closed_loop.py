@@ -256,6 +256,7 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     return min(MOST_CHECK_SAMPLES, fitting - fitting % 2)
 
 
+@clocked("run")
 def _opened(
     model: Path, planned: PlannedModel, data: DataLike, count: int, limits: NoiseLimits
 ) -> _CheckedPlans:
