@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from ..profiles.base.errors import QprofError, escaped
+from ..profiles.base.errors import IN_COMMAND, QprofError, escaped
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
@@ -152,8 +152,9 @@ class NotesHandler(logging.Handler):
 
 @contextmanager
 def printing_notes(debug: bool = False) -> Iterator[None]:
-    """Print the findings of the library (`note`) while a command runs."""
+    """Print the findings of the library (`note`), and name options in messages, while a command runs."""
     handler, propagated, level = NotesHandler(), LOGGER.propagate, LOGGER.level
+    in_command = IN_COMMAND.set(True)
     LOGGER.addHandler(handler)
     LOGGER.propagate = False
     if debug:
@@ -161,6 +162,7 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
+        IN_COMMAND.reset(in_command)
         LOGGER.removeHandler(handler)
         LOGGER.propagate = propagated
         LOGGER.setLevel(level)

@@ -539,7 +539,10 @@ class SetOption(GroupedOption):
             if name in self.rare and equals:
                 kind = click.types.convert_type(_reading(self.rare[name]).get("type"))
                 value_name = ("gate_" if name in options_of(Gate) else "") + name
-                ctx.params[value_name] = kind.convert(text, self, ctx)
+                try:
+                    ctx.params[value_name] = kind.convert(text, self, ctx)
+                except click.BadParameter as error:
+                    raise click.BadParameter(error.message, ctx, param_hint=f"'--set {name}'") from None
             else:
                 rest.append(line)
         return tuple(rest)

@@ -244,7 +244,7 @@ def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drif
     assert (int8 / "model.card.json").is_file()
     assert {"plan.yaml", "profile.yaml"} <= {path.name for path in (int8 / "model.int8.qprof").iterdir()}
     assert "this profile is the baseline from now on\n" in project.log
-    assert any("measured on 64 of the profile's samples" in text for text in project.log)
+    assert any("measured on 64 calibration samples" in text for text in project.log)
     assert not list((project.folder / "int8").rglob("*.npz")), "samples are in an artifact"
 
     inverted = project.folder / "data" / "calibration"

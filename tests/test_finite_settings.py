@@ -9,19 +9,17 @@ from qprof_onnx.profiles.base.options import types_of
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.evaluation.gates import check_gate
-from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings
+from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings, SpeedCheckOptions
 from qprof_onnx.quantizer.plugins.card.options import Slack
-from qprof_onnx.quantizer.plugins.drift.drift import check_limits
 from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget
-from qprof_onnx.quantizer.search.options import SpeedCheckOptions
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 CHECKED = {
     Gate: lambda **given: check_gate(Gate(**given), labels=True, latency=True),
     Slack: Slack,
-    DriftLimits: lambda **given: check_limits(DriftLimits(**given)),
+    DriftLimits: DriftLimits,
     QuantizeOptions: QuantizeOptions,
     LatencySettings: LatencySettings,
     QualityTarget: QualityTarget,
@@ -36,6 +34,15 @@ FLOATS = [
     for field in fields(record)
     if getattr(hint := types_of(record)[field.name], "__origin__", hint) in (float, float | None)
 ]
+
+
+def test_a_number_of_another_type_is_refused_by_name() -> None:
+    for record, check in CHECKED.items():
+        for name, hint in types_of(record).items():
+            kind = getattr(hint, "__origin__", hint)
+            if kind in (int, int | None, float, float | None):
+                with pytest.raises(ConfigError, match=rf"{name}\b.*(give a |must be a )"):
+                    check(**{name: "x"})
 
 
 def test_a_setting_that_is_not_finite_is_refused_by_name() -> None:

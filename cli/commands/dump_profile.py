@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import Code, Finding, gravest_first
+from ...profiles.base.progress import counted
 from ...profiles.runner.settings import RunSettings
 from ..console import Stages, current_run, document, echo, tell, tell_findings
 from ..options import (
@@ -147,14 +148,14 @@ def check_samples_line(count: int, output: Path) -> str:
     if not count:
         return "no samples are stored: the quality that qprof quantize prints is estimated, not run"
     return (
-        f"{samples_file(output)}: {count} raw sample{'s'[: count != 1]}, used to test models before they are "
+        f"{samples_file(output)}: {counted(count, None, 'raw sample')}, used to test models before they are "
         "written; do not publish the file (--keep-samples 0: none)"
     )
 
 
 def print_profiling(profile: Profile, output: Path) -> None:
     """Print the size of a profile that was made, a line for each input, and the findings."""
-    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    echo(f"{output}: {len(profile)} tensors, {counted(profile.data.samples, None, 'sample')}")
     verbose = current_run().verbose
     checks = profile.input_checks()
     for check in checks if verbose else checks[:INPUTS]:

@@ -13,7 +13,7 @@ import click
 from ...profiles.base.findings import Code, Severity, of_severity
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import MIXED, OF_JUDGING, QuantizeOptions
-from ...quantizer.evaluation.options import Gate
+from ...quantizer.evaluation.options import Gate, SpeedCheckOptions
 from ..console import (
     REPORTER,
     Stages,
@@ -119,14 +119,11 @@ def command(
     """
     from ...quantizer.api.quantize import quantize
     from ...quantizer.prepare.prepare import file_of
-    from ...quantizer.search.options import SpeedCheckOptions
 
     is_mixed = options["precision"] == MIXED
     recipe = take_recipe(options)
     limits = take_limits(options)
     asked = given_options(options)
-    if plan and (recipe or check_speed):
-        raise click.UsageError("--plan has its own settings: edit the file, or give no others.")
     if is_mixed:  # the size is that of the plan, and no gate
         limits.pop("max_size", None)
     is_judged = plan is None and data is not None
@@ -134,7 +131,7 @@ def command(
         asked["gate"] = Gate(**limits)
         speed = SpeedCheckOptions()
     else:
-        _refuse_options_of_judging(given_options({"data": data, **asked, **limits}), check_speed=check_speed)
+        _refuse_options_of_judging(given_options({**asked, **limits}), check_speed=check_speed)
         min_speedup, threads = limits.get("min_speedup"), asked.pop("threads", 1)
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
@@ -161,11 +158,6 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
     of_judging = OF_JUDGING | of_speed | set(Gate.__dataclass_fields__)
     described = {**options_of(QuantizeOptions), **options_of(Gate)}
     for name in asked:
-        if name == "data":
-            raise click.UsageError(
-                "--data is for a new plan, and --plan applies an existing one: leave one out; "
-                "qprof evaluate judges the result."
-            )
         flag = "--no-latency" if name == "latency" else described[name].flag
         flag = f"--set {name}" if name in RARE else flag
         if name in of_judging and not (check_speed and name in of_speed):

@@ -7,15 +7,15 @@ type.
 from __future__ import annotations
 
 import inspect
+import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, wraps
-from itertools import chain, cycle
-from types import NoneType, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from .errors import ConfigError
-from .options import types_of, types_of_function
+from .errors import IN_COMMAND, ConfigError, QprofError, in_python, nearest
+from .options import options_of, types_of, types_of_function
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,39 +46,57 @@ ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than it declares, and shows their order."""
+    """Return a function that refuses arguments of other types than it declares, and names those of Python."""
     name = function.__name__
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         types, kinds = _types_of(function), inspect.signature(function).parameters
-        rest = [one for one in types if kinds[one].kind is inspect.Parameter.VAR_POSITIONAL]
-        places = chain((one for one in types if one not in rest), cycle(rest))
-        for parameter, value in zip(places, args, strict=False):  # more than there are: Python's own error
-            if not is_of_type(value, types[parameter]):
-                named = (
-                    n for n in types if kinds[n].kind is not inspect.Parameter.KEYWORD_ONLY and n != "self"
-                )
-                wrong = _of_wrong_type(f"{name}: {parameter}", value, types[parameter])
-                raise ConfigError(f"{wrong}. The order is {name}({', '.join(named)})")
-        check_types(name, types, kwargs)
-        return function(*args, **kwargs)
+        places = [one for one in types if kinds[one].kind is not inspect.Parameter.KEYWORD_ONLY]
+        order = ", ".join(one for one in places if one != "self")
+        given: dict[str, object] = dict(zip(places, args, strict=False))  # of too many Python tells
+        if kinds[places[-1]].kind is inspect.Parameter.VAR_POSITIONAL:
+            given[places[-1]] = args[len(places) - 1 :]
+        check_types(f"{name}: ", types, given, f". The order is {name}({order})")
+        check_types(f"{name}: ", types, kwargs)
+        if not any(one.kind is one.VAR_KEYWORD for one in kinds.values()):
+            check_names(name, kwargs, types)
+        try:
+            return function(*args, **kwargs)
+        except QprofError as error:
+            if not IN_COMMAND.get():
+                error.args = tuple(in_python(str(part)) for part in error.args)
+            raise
 
     return checked
 
 
-def check_types(function: str, types: Mapping[str, Any], keywords: Mapping[str, object]) -> None:
-    """Refuse keywords of a call of another type than that of their name; Python refuses other names."""
-    for name, value in keywords.items():
+def check_names(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keywords of a call that are not known, with the nearest one."""
+    for name in keywords:
+        if name not in known:
+            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{nearest(name, known)}")
+
+
+def check_types(where: str, types: Mapping[str, Any], given: Mapping[str, object], more: str = "") -> None:
+    """Refuse values of a call of another type than that of their name; other names pass."""
+    for name, value in given.items():
         if name in types and not is_of_type(value, types[name]):
-            raise ConfigError(_of_wrong_type(f"{function}: {name}", value, types[name]))
+            raise ConfigError(_of_wrong_type(f"{where}{name}", value, types[name]) + more)
 
 
-def check_fields(function: str, record: type, keywords: Mapping[str, object]) -> None:
-    """Refuse keywords of a call whose types differ from those of the fields of a dataclass."""
-    # No latency, or no progress, may be called False too.
-    others = {name: value for name, value in keywords.items() if not isinstance(value, bool)}
-    check_types(function, types_of(record), others)
+def check_record(record: object) -> None:
+    """Refuse fields of another type than they declare, not finite, or below the least that may be given."""
+    kind: type = type(record)
+    described = options_of(kind)
+    check_types("", types_of(kind), vars(record))
+    for name, value in vars(record).items():
+        is_fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
+        if is_fraction and not math.isfinite(value):
+            raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")
+        least = described[name].least if name in described else None
+        if least is not None and value is not None and value < least:
+            raise ConfigError(f"{name}: {value:g} is below {least:g}; give {least:g} or more")
 
 
 @cache
@@ -86,7 +104,9 @@ def _types_of(function: Callable[..., object]) -> Mapping[str, Any]:
     """Return the types of the parameters that are named, in order."""
     hints = types_of_function(function)
     kinds = inspect.signature(function).parameters
-    return {name: hints.get(name, Any) for name, one in kinds.items() if one.kind is not one.VAR_KEYWORD}
+    types = {name: hints.get(name, Any) for name, one in kinds.items() if one.kind is not one.VAR_KEYWORD}
+    rest = [name for name in types if kinds[name].kind is inspect.Parameter.VAR_POSITIONAL]
+    return {**types, **{one: GenericAlias(Sequence, types[one]) for one in rest}}
 
 
 def is_of_type(value: object, hint: Any) -> bool:
@@ -101,7 +121,7 @@ def is_of_type(value: object, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(is_of_type(value, member) for member in get_args(hint))
     if origin is Literal:
-        return isinstance(value, tuple({type(word) for word in get_args(hint)}))
+        return isinstance(value, str) and value in get_args(hint)
     if hint is None or hint is NoneType:
         return value is None
     kind = origin or hint
@@ -118,7 +138,7 @@ def is_of_type(value: object, hint: Any) -> bool:
     if not issubclass(kind, Iterable) or issubclass(kind, str):
         return isinstance(value, kind)
     items = get_args(hint)
-    takes_all = not items or items[0] in (Any, int, str)
+    takes_all = not items or items[0] is Any
     is_wrong_mapping = isinstance(value, Mapping) and not issubclass(kind, Mapping) and not takes_all
     if isinstance(value, str | bytes) or is_wrong_mapping:
         return False
@@ -129,6 +149,11 @@ def is_of_type(value: object, hint: Any) -> bool:
 
 
 def _of_wrong_type(where: str, value: object, hint: Any) -> str:
+    for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]:
+        if isinstance(value, list | tuple) and is_of_type(value[:0], one):  # so it is one of its items
+            kind = get_args(one)[0]
+            number = next(i for i, item in enumerate(value) if not is_of_type(item, kind))
+            return _of_wrong_type(f"{where}[{number}]", value[number], kind)
     *words, last = _words(hint)
     if isinstance(value, str | numbers.Number):
         given = f"{value!r}"[:80]

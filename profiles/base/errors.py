@@ -7,14 +7,11 @@ exits, with the `exit_code` of the class.
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextvars import ContextVar
 from itertools import count
-from numbers import Real
-
-from .options import types_of
 
 _MAX_CHARACTERS = 1000
 """Of a message."""
@@ -39,6 +36,34 @@ def shown(text: str) -> str:
     """Return a text on one line that a terminal can show; a long one loses its middle."""
     line = escaped(text)
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:650]} ... {line[-340:]}"
+
+
+IN_COMMAND = ContextVar("in command", default=False)
+"""Whether a command runs; messages then name its options, else the arguments of Python."""
+
+_OPTION = re.compile(
+    r"qprof [a-z-]+(?: -[-a-zA-Z. ]+)?|--set (?P<setting>[a-z_]+=[\w.=-]*\w)|(?<![^\s('])--"
+    r"(?P<name>[a-z-]+[a-z])(?: [A-Z][\w.:=]*\b|[ =](?P<word>(?!out\b|it\b|too\b)[a-z][\w.:=-]*\w)"
+    r"(?=$|[,;)]| or | and ))?"
+)
+_OTHER_NAMES = {
+    **dict.fromkeys(("by-row", "held-out", "allow-duplicates"), "{}=True"),
+    **{"as": "config=", "no-latency": "latency=False", "custom-ops": "load_custom_operators"},
+    "check-speed": "speed=SpeedCheckOptions()",
+}
+
+
+def in_python(text: str) -> str:
+    """Return a message with arguments of Python in place of options: `data=` for "--data DIR"."""
+
+    def argument(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return match["setting"] or match[0]
+        form = _OTHER_NAMES.get(match["name"], "{}" if text[match.end() :][:1] == ":" else "{}=")
+        name = form.format(match["name"].replace("-", "_"))
+        return f"{name}'{match['word']}'" if match["word"] else name
+
+    return _OPTION.sub(argument, text)
 
 
 class QprofError(Exception):
@@ -190,18 +215,3 @@ def natural_key(name: str) -> NaturalKey:
     """Return a sort key that puts "2" before "10"."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)], name
-
-
-# The check of numbers that are settings: each is finite.
-
-
-def check_finite(settings: object) -> None:
-    """Reject settings with a NaN or infinite float: a limit of this kind always or never holds."""
-    for name, hint in types_of(type(settings)).items():
-        value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)
-        if kind not in (float, float | None) or value is None:
-            continue
-        if not isinstance(value, Real):
-            raise ConfigError(f"{name}: {value!r} is not a number; give one, or leave it out")
-        if not math.isfinite(value):
-            raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")

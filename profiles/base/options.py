@@ -106,6 +106,7 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, Any)
 
 
+@cache
 def types_of(record: type) -> Mapping[str, Any]:
     """Return the types of the fields of a record, with their descriptions."""
     modules = (base.__module__ for base in reversed(record.__mro__))

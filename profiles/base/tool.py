@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from .errors import in_python
 from .findings import Finding
 
 
@@ -34,7 +35,7 @@ LOGGER = logging.getLogger("qprof_onnx")
 
 def note(finding: Finding) -> None:
     """Note an assumption that nobody stated."""
-    LOGGER.warning("%s", finding, extra={"finding": finding})
+    LOGGER.warning("%s", in_python(str(finding)), extra={"finding": finding})
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def observations(
     types |= {name: (inner.value, inner.dtype) for name, inner in in_subgraphs.items() if inner.dtype}
     values = {name: value for name, (value, _) in types.items()}
     chosen = set(types) if wanted is None else set(wanted)
-    if unknown := sorted(chosen - set(values)):
+    if unknown := sorted({*chosen, *(channels or {})} - set(values)):
         raise ConfigError(
             f"tensor '{unknown[0]}': is not a floating-point activation of the model; "
             f"give names of the prepared model.{nearest(unknown[0], values)}"

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from ..base.errors import ConfigError, check_finite, nearest
+from ..base.arguments import check_record
 from ..base.options import option
-
-TENSORS = ("all", "needed")
-CHANNELS = ("weighted-layers", "off")
 
 KEPT_SAMPLES = 128
 """Check samples of a profile at most: damage that one sample in ten shows is seen in 16 of them with 0.8, and
@@ -43,10 +40,12 @@ class RunSettings:
         custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
     """
 
-    tensors: Annotated[str | Collection[str], option("Calibration and precision", words=TENSORS)] = "all"
-    channels: Annotated[str | Mapping[str, int], option("Calibration and precision", words=CHANNELS)] = (
-        "weighted-layers"
+    tensors: Annotated[Literal["all", "needed"] | Collection[str], option("Calibration and precision")] = (
+        "all"
     )
+    channels: Annotated[
+        Literal["weighted-layers", "off"] | Mapping[str, int], option("Calibration and precision")
+    ] = "weighted-layers"
     limit: int | None = None
     by_row: Annotated[bool, option("Quality")] = False
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
@@ -77,22 +76,5 @@ class RunSettings:
         """Return the settings with the full name of the provider; ConfigError for an invalid value."""
         from ..runtime.providers import check_provider
 
-        check_finite(self)
-        for name, value, allowed in (
-            ("tensors", self.tensors, TENSORS),
-            ("channels", self.channels, CHANNELS),
-        ):
-            if isinstance(value, str) and value not in allowed:
-                words = ", ".join(allowed)
-                raise ConfigError(
-                    f"{name} '{value}': no such word; use one of {words}.{nearest(value, allowed)}"
-                )
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
-        for name, number, remedy in (
-            ("keep_samples", self.keep_samples, "0 keeps none beside the profile"),
-            ("threads", self.threads, "0 takes all cores"),
-        ):
-            if number < 0:
-                raise ConfigError(f"{name} {number:g}: must not be negative; {remedy}")
+        check_record(self)
         return replace(self, provider=check_provider(self.provider))

@@ -74,8 +74,8 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
         without = f", nor has {', '.join(map(os.path.basename, libraries))}" if libraries else ""
         return (
             f"{name}: onnxruntime has no operator {unknown[1]}{without}; load the library that brings it "
-            "with --custom-ops LIB (in Python: load_custom_operators), or, if it is a function of another "
-            "file, put that into the model: qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
+            "with --custom-ops LIB, or, if it is a function of another file, put that into the model: "
+            "qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
         )
     return (
         f"{name}: onnxruntime cannot load it: {text}; check the model with onnx.checker, and that this "

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..base.errors import DataError, QprofError
+from ..base.errors import ConfigError, DataError, QprofError
 from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
@@ -322,9 +322,7 @@ def open_samples(
     batch of 1 takes batches. `model` fills in states that go from step to step.
     """
     if limit is not None and limit < 1:
-        raise DataError(
-            f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
-        )
+        raise ConfigError(f"limit: {limit} is below 1; give 1 or more, or none for all samples")
     limit = None if limit is None else min(limit, sys.maxsize)  # islice takes no more
     if isinstance(source, ChosenSamples):
         every = open_samples(source.data, inputs, by_row=by_row, model=model)

@@ -300,10 +300,7 @@ def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
         if isinstance(wanted, int) and size != wanted:
             advice = "resize or split the data"
             if axis == 0 and wanted == 1 and size > 1:
-                advice = (
-                    "split the data into its rows, or profile it with --by-row (by_row=True in Python), "
-                    "which does so"
-                )
+                advice = "split the data into its rows, or profile it with --by-row, which does so"
             raise DataError(
                 f"{where}: has shape {shape_text(shape)}, expected {shape_text(spec.shape)}: "
                 f"dimension {axis} is {size} and the model fixes it at {wanted}; "

@@ -26,6 +26,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import batches_of_shape, input_specs
 from ...profiles.samples.values import InputSpec
 from ..evaluation.doubts import clip_doubts
+from ..evaluation.options import SpeedCheckOptions
 from ..evaluation.written_model import NOT_RUN, check_target, write_checked
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
@@ -50,6 +51,7 @@ from ..planning.plan_model import (
     open_plan,
     plan_from,
     rounded_with_samples,
+    timed_as_run,
 )
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import (
@@ -67,7 +69,6 @@ from ..search.closed_loop import (
     why_not_run,
 )
 from ..search.fallback_nodes import blamed_on_nodes, with_fallback_nodes
-from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
 from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes
@@ -105,19 +106,17 @@ def write_quantized(
     write = partial(_write, file, output=Path(output), save_plan=save_plan, read=read, batch=batch)
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
-        if not check_outputs:
-            planned = planned.with_findings([estimated_only("--set check_outputs=off")])
-        elif profile is not None:
+        if check_outputs and profile is not None:
             planned = _run_on_samples(planned, prepared, profile, path)
         elif not planned.plan.origin.checks:
-            planned = planned.with_findings([estimated_only("give the --profile that the plan is from")])
+            why = "give the --profile that the plan is from" if check_outputs else "--set check_outputs=off"
+            planned = planned.with_findings([estimated_only(why)])
         return write(planned, recipe=recipe)
 
     # What the plan is made from.
     recipe = recipe or load_recipe()
     config, findings, not_run, joined = recipe.config, tuple[Finding, ...](), "", 0
     own_samples = check is None
-    samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
         measured, not_run, findings = read_measured(profile, prepared)
         if check is not None:
@@ -174,7 +173,7 @@ def write_quantized(
 
         # Outputs near enough to float, as measured on calibration samples.
         if check is not None:
-            run = partial(plan_held_on_samples, facts, planned, path, check, of=samples_of, joined=joined)
+            run = partial(plan_held_on_samples, facts, planned, path, check, joined=joined)
             step = "run on check samples (outputs may be further from float than estimated)"
             try:
                 (source, planned, lowered), left_out = improved(step, run, (facts, planned, None))
@@ -296,6 +295,7 @@ def _write(
     batch: FileBatch | None = None,
 ) -> QuantizeResult:
     """Lower the plan, and write all files or none."""
+    planned = timed_as_run(planned)
     prepared, plan = model.prepared, planned.plan
     lowered = lowered or lower(planned.model, plan)
     unchanged = (

@@ -23,7 +23,7 @@ from ...profiles.base.errors import ConfigError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch
-from ...profiles.base.progress import Stage, stages
+from ...profiles.base.progress import Stage, counted, stages
 from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
 from ...profiles.records.store import first_lines, load_profile, with_samples_of_file
@@ -332,12 +332,14 @@ def own_profile(
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
         profile = profile_model(model, samples.profiled, file, settings, stage=stage)
     name = "profile" if file is None else str(file)
-    counts = f"{len(profile)} tensors, {profile.data.samples} samples"
+    counts = f"{len(profile)} tensors, {counted(profile.data.samples, None, 'sample')}"
     used = "used again, model and data are the same" if is_reused else counts
     tell(Finding(Code.PROFILE_KEPT, f"{name}: {used}", name))
     if file is not None and profile.check_samples:
         count, kept = len(profile.check_samples), str(samples_file(file))
-        sentence = f"{kept}: {count} raw samples, used to test models before they are written"
+        sentence = (
+            f"{kept}: {counted(count, None, 'raw sample')}, used to test models before they are written"
+        )
         remedy = "do not publish the file (--set keep_samples=0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
     profile, of_noise = with_noise_of_kept(profile, model.prepared.model)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ...profiles.base.arguments import check_fields
-from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.arguments import check_names
+from ...profiles.base.errors import ConfigError
 from ..evaluation.options import Gate
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
@@ -55,12 +55,9 @@ def with_keywords(
     """Return a record with the keywords of a call in place of its fields."""
     known = {field.name for field in fields(record) if only is None or field.name in only}
     for name in keywords:
-        if name not in known:
-            words = {*known, *besides}
-            is_limit = name in GATES and "gate" in words
-            meant = f" Write gate=Gate({name}=LIMIT)." if is_limit else nearest(name, words)
-            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
-    check_fields(function, type(record), keywords)
+        if name in GATES - known and "gate" in known:
+            raise ConfigError(f"{function}: {name}: is a limit of a gate; write gate=Gate({name}=LIMIT)")
+    check_names(function, keywords, {*known, *besides})
     return replace(record, **keywords) if keywords else record
 
 

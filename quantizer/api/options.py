@@ -17,17 +17,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from ...profiles.base.errors import ConfigError, check_finite, nearest
+from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.findings import Finding
-from ...profiles.base.options import option, options_of
+from ...profiles.base.options import option
+from ...profiles.base.progress import Stage
 from ...profiles.runner.settings import KEPT_SAMPLES
-from ..evaluation.options import QUICK, Judge, LatencySettings
+from ..evaluation.options import QUICK, Judge, LatencySettings, SpeedCheckOptions
 from ..targets.config import BLOCK_FORMATS, RestType
 
 if TYPE_CHECKING:
-    from ...profiles.base.progress import Stage
     from ...profiles.samples.objects import DataSource
-    from ..search.options import SpeedCheckOptions
 
 
 FLOAT8 = "float8e4m3fn"
@@ -113,7 +112,7 @@ class QuantizeOptions(Judge):
             "a poor model good at nearly its size.",
         ),
     ] = "off"
-    budget: Annotated[float, option("Quality", metavar="SECONDS")] = 20.0
+    budget: Annotated[float, option("Quality", metavar="SECONDS", least=0)] = 20.0
     check_outputs: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
     save_plan: Annotated[
@@ -122,17 +121,6 @@ class QuantizeOptions(Judge):
     speed: SpeedCheckOptions | None = None
     stage: Stage | None = None
     note: Callable[[Finding], None] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_finite(self)
-        if self.budget < 0.0:
-            raise ConfigError(f"budget: {self.budget:g} is not a number of seconds; give 0 or more")
-        known = options_of(QuantizeOptions)
-        for name in ("fix", "check_outputs"):
-            value, words = getattr(self, name), known[name].words
-            if value not in words:
-                raise ConfigError(f"{name}: '{value}' is not known; give {' or '.join(words)}")
 
 
 OF_RUNS = frozenset({"limit", "threads", "provider", "transform", "preprocess", "progress"})

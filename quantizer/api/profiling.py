@@ -154,7 +154,9 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
 
         settings = replace(settings, tensors=needed_tensors(graph, hidden) | columns.keys())
     if settings.channels == "weighted-layers":
-        settings = replace(settings, channels={**columns, **weighted_channels(graph)})
+        recorded = {**columns, **weighted_channels(graph)}
+        read = {name: axis for name, axis in recorded.items() if name not in hidden}
+        settings = replace(settings, channels=read)
     return settings
 
 

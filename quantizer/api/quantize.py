@@ -83,15 +83,18 @@ def quantize(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
             "it out and call evaluate"
         )
-    if how.speed is not None and not hasattr(how.speed, "data"):
-        raise ConfigError(f"speed: is of type {type(how.speed).__name__}; give SpeedCheckOptions")
     timed = None if how.speed is None else how.speed.data
     profile = cast("ProfileLike | None", profile)
     sources = profile, plan, settings.get("target")
     read = FilesRead((model,), sources, (samples, timed))
     recipe = recipe_of(config, settings)
-    if plan is not None and recipe is not None:
-        raise ConfigError("plan: has its own settings; give no others, and no target")
+    if plan is not None and (recipe is not None or how.speed is not None):
+        raise ConfigError("--plan: has its own settings; edit the file, or give no others")
+    if plan is not None and data is not None:
+        raise ConfigError(
+            "--data: is for a new plan, and --plan applies an existing one; leave one out: qprof evaluate "
+            "judges the result"
+        )
     if output is not None and plan is None and how.save_plan is None:
         how = replace(how, save_plan=qprof_folder(output) / PLAN)
     check_outputs([output, how.save_plan], read)
@@ -100,7 +103,7 @@ def quantize(
         opened(model) as path,
         _output_file(output, path.name) as written,
     ):
-        if samples is not None and plan is None:
+        if samples is not None:
             from .from_samples import quantize_from_samples  # with what profiles and judges
 
             result = quantize_from_samples(path, samples, written, recipe, how, profile=profile)

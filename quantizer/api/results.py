@@ -22,7 +22,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
-from ...profiles.records.profile import has_histograms
+from ...profiles.records.profile import Profile, has_histograms
 from ..evaluation.cost import Cost
 from ..evaluation.latency import times_as_fast
 from ..model.files import ModelLike
@@ -33,7 +33,7 @@ from ..noise.estimate_check import Estimate, estimates_of
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, predicted_on
-from ..prepare.prepare import ModelFile, opened
+from ..prepare.prepare import ModelFile, ProfileLike, opened
 from ..search.speed import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
 from ..targets.machine import how_to_time, processor
@@ -64,6 +64,10 @@ class QuantizedResult(Protocol):
     @property
     def plan(self) -> QuantPlan | None:
         """Its plan, or None if no plan could be run."""
+
+    @property
+    def profile(self) -> ProfileLike | None:
+        """The profile that the plan was made from, or its file; None if it is not known."""
 
     def quantized_model(self) -> tuple[ModelLike, str]:
         """Return the model, or its file, and a usual file name; raises ConfigError if there is no model."""
@@ -98,6 +102,15 @@ class QuantizeResult(Presented):
     planned: PlannedModel = field(kw_only=True, compare=False)
     facts: PlanningFacts | None = field(default=None, kw_only=True, compare=False)
     judged: Judged | None = field(default=None, kw_only=True)
+
+    @property
+    def profile(self) -> ProfileLike | None:
+        """The profile that the plan was made from, or its file; None if it is not known."""
+        return (None if self.judged is None else self.judged.profile) or self._measured
+
+    @property
+    def _measured(self) -> Profile | None:
+        return None if self.facts is None or not len(self.facts.measured) else self.facts.measured
 
     @property
     def verdict(self) -> Verdict | None:
@@ -155,8 +168,7 @@ class QuantizeResult(Presented):
     @property
     def composition(self) -> Composition:
         """The nodes that compute in integers, and why the others do not."""
-        profile = None if self.facts is None or not len(self.facts.measured) else self.facts.measured
-        return composition_of(self.plan, self.planned.graph, profile)
+        return composition_of(self.plan, self.planned.graph, self._measured)
 
     @property
     def prediction(self) -> str:
@@ -231,7 +243,9 @@ class QuantizeResult(Presented):
         facts, target = self.facts, self.plan.config.target
         if facts is not None and not facts.config.regards_time:
             return f"not predicted (--set cost_model=off); {how_to_time(target)}"
-        unknown = "times of this target's kernels are not known"
+        unknown = (
+            "times of this target's kernels are not known" if facts is not None else "the plan has no times"
+        )
         if facts is not None and not facts.measured:
             unknown = "made without samples"
         elif facts is not None and not facts.knows_sizes:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ...profiles.base.errors import ConfigError, DataError, check_finite
+from ...profiles.base.arguments import check_record
+from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.findings import Code, Figure, Finding
 from ...profiles.base.presentation import size_text
 from ...profiles.runtime.providers import check_provider
@@ -136,7 +137,7 @@ def check_gate(
     gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
 ) -> None:
     """Raise ConfigError for a limit without a measurement, not finite, or that looks like a fraction."""
-    check_finite(gate)
+    check_record(gate)
     least = gate.min_score
     if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
         meant = f"{100.0 * least:.6g}"

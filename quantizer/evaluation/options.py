@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.arguments import check_record
+from ...profiles.base.errors import ConfigError
 from ...profiles.base.options import option
+from ...profiles.base.progress import Shown
 from .metrics.table import metric_names
 
 if TYPE_CHECKING:
-    from ...profiles.base.progress import Shown
+    from ...profiles.samples.objects import DataLike
     from .metrics.truth import LabelsLike
 
 RuntimeName = Literal["onnxruntime", "openvino"]
@@ -41,7 +43,7 @@ class LatencySettings:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers that make no sense."""
-        check_finite(self)
+        check_record(self)
         if self.rounds < 1:
             raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
         if self.threads < 1:
@@ -52,6 +54,28 @@ class LatencySettings:
 
 QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
 """For comparing one candidate after the other, as `tune` and `--check-speed` do."""
+
+
+@dataclass(frozen=True)
+class SpeedCheckOptions:
+    """The samples and limits of the check of a quantized model's speed (`--check-speed`).
+
+    Attributes:
+        data: folder of samples, "module:function", or an object of Python (`model_samples`); None for the
+            samples that the profile keeps.
+        limit: number of samples used, drawn from all of them; None for those of `QUICK`.
+        threads: threads inside an operator.
+        min_speedup: float latency over quantized latency that must be reached; None for no demand.
+    """
+
+    data: DataLike | None = None
+    limit: int | None = None
+    threads: int = 1
+    min_speedup: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a field of another type, or a number that is not finite."""
+        check_record(self)
 
 
 @dataclass(frozen=True)
@@ -138,7 +162,4 @@ class Judge:
         latency: object = self.latency
         if isinstance(latency, bool):
             object.__setattr__(self, "latency", type(self).latency if latency else None)
-        if self.threads < 1:
-            raise ConfigError(
-                f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
-            )
+        check_record(self)

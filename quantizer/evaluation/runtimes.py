@@ -15,7 +15,7 @@ import onnx.numpy_helper
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
@@ -282,11 +282,6 @@ class ExecutionPlace:
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
     """Return the place of a runtime and a provider; ConfigError for one unknown, or not installed."""
-    if runtime not in RUNTIMES:
-        raise ConfigError(
-            f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."
-            f"{nearest(runtime, RUNTIMES)}"
-        )
     module = RUNTIMES[runtime]
     full = check_provider(provider) if module is None else str(module.load().device(provider))
     return ExecutionPlace(runtime, full)

@@ -20,6 +20,7 @@ from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.findings import Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
+from ...profiles.base.progress import counted
 from ...profiles.records.profile import Dim, ModelId
 from ..model.graph import name_of, output_name
 from ..numerics.affine import QuantParams
@@ -261,7 +262,7 @@ class OutputCheck:
         """Return the measured figures, for people."""
         if self.fault:
             return f"output '{self.output}': {self.fault}"
-        measured = f"measured on {self.samples} of the profile's samples"
+        measured = f"measured on {counted(self.samples, None, 'calibration sample')}"
         return f"output '{self.output}': {self.figures or self.measure}, {measured}"
 
 

@@ -335,8 +335,19 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     return f"not predicted: {reason}; --check-speed measures it"
 
 
+def timed_as_run(planned: PlannedModel) -> PlannedModel:
+    """Return a plan whose predicted time is that of a run of the data, as printed, and not of one sample."""
+    facts, origin = planned.facts, planned.plan.origin
+    if facts is None or origin.time is None or planned.cost_model is None or planned.file_costs is None:
+        return planned
+    if facts.recipe.costs is None or facts.measured.runs in (0, facts.measured.data.samples):
+        return planned
+    origin = replace(origin, time=_priced(planned, facts.recipe.costs))
+    return replace(planned, plan=replace(planned.plan, origin=origin))
+
+
 def _priced(planned: PlannedModel, table: CostTable) -> PredictedTime:
-    """Return the time of a plan by a table."""
+    """Return the time of a run of a plan by a table."""
     facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
     assert costs is not None
     assert planned.file_costs is not None

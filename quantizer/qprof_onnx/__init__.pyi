@@ -20,6 +20,7 @@ from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.options import Gate as Gate
 from .quantizer.evaluation.options import Judge as Judge
+from .quantizer.evaluation.options import SpeedCheckOptions as SpeedCheckOptions
 from .quantizer.plan.documents import load_profile as load_profile
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import load_plan as load_plan
@@ -44,7 +45,6 @@ from .quantizer.plugins.report.report import report as report
 from .quantizer.plugins.tune.tune import TuneResult as TuneResult
 from .quantizer.plugins.tune.tune import tune as tune
 from .quantizer.plugins.tune.tune_options import TuneOptions as TuneOptions
-from .quantizer.search.options import SpeedCheckOptions as SpeedCheckOptions
 from .quantizer.search.verdict import Verdict as Verdict
 from .quantizer.targets.config import QuantConfig as QuantConfig
 from .quantizer.targets.packaged import target_names as target_names

@@ -37,6 +37,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.progress import counted
 from ...profiles.base.seconds import clocked
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
@@ -210,7 +211,6 @@ def plan_held_on_samples(
     model: Path,
     data: DataLike,
     *,
-    of: str = "calibration samples",
     joined: int = 0,
 ) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
     """Return the plan whose outputs hold as measured, or the best found, with its facts, and its model or
@@ -234,7 +234,7 @@ def plan_held_on_samples(
         best = loop.more_careful(first) if asked or first.is_destroyed else first
     ran = joined or len(loop.samples.samples)
     held = _checked(best.plan, best.shifts, ran)
-    held = held.with_findings(_findings(best, first, f"{ran} {of}"))
+    held = held.with_findings(_findings(best, first, counted(ran, None, "calibration sample")))
     lowered = (lowered for plan, lowered in loop.written if plan is best.plan.plan)
     return best.facts, held, next(lowered, None)
 

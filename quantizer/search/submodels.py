@@ -192,8 +192,7 @@ def _submodel(
         opset_imports=graph.opset_imports,
         name=graph.name,
     )
-    functions = [f.clone() for f in source.model.functions.values()]
-    return ir.Model(view.clone(), ir_version=source.model.ir_version, functions=functions)
+    return ir.Model(view.clone(), ir_version=source.model.ir_version)
 
 
 class SampleWalk:

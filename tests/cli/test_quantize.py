@@ -118,7 +118,7 @@ def test_a_plan_and_settings_exclude_each_other(profile: Path, tmp_path: Path) -
     quantize("--profile", profile, "-o", tmp_path / "q.onnx", "--save-plan", plan)
     result = quantize("--plan", plan, "-o", tmp_path / "r.onnx", "--schema", "symmetric-uint8")
     assert result.exit_code == 2
-    assert "--plan has its own settings" in result.stderr
+    assert "--plan: has its own settings" in result.stderr
     assert not (tmp_path / "r.onnx").exists()
 
 

@@ -177,8 +177,8 @@ def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         (["--max-drop", "1"], "max_drop: nothing is scored; give labels"),
-        (["--set", "budget=-1"], "budget: -1 is not a number of seconds"),
-        (["--fix", "on"], "fix: 'on' is not known; give off or auto"),
+        (["--set", "budget=-1"], "'--set budget': -1.0 is not in the range x>=0"),
+        (["--fix", "on"], "fix: is 'on'; give 'off' or 'auto'"),
         (["--set", "min_speedup=1"], "min_speedup: latency is not measured"),
     ],
 )

@@ -44,7 +44,7 @@ JUDGING = [
     ("--labels", "words.txt", "words.txt, line 1: 'cat' is not an integer label"),
     ("--labels", "high.txt", "high.txt, line 1: label 99 is not one of the output's 10 classes"),
 ]
-RUNTIME = [("--set", "runtime=tvm", "runtime 'tvm': there is no such runtime")]
+RUNTIME = [("--set", "runtime=tvm", "runtime: is 'tvm'; give 'onnxruntime' or 'openvino'")]
 HOLDOUT = [("--holdout-data", "nothing", "nothing: no such folder or file")]
 
 

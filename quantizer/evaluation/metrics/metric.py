@@ -184,8 +184,7 @@ class MetricSource:
         """Return the file of the labels; ConfigError if a metric needs it and it is missing."""
         if self.truth is None:
             raise ConfigError(
-                f"metric '{self.metric.text}': needs labels: {self.metric.kind.truth}; "
-                "give it with --labels (labels= in Python)"
+                f"metric '{self.metric.text}': needs labels: {self.metric.kind.truth}; give it with --labels"
             )
         return self.truth
 

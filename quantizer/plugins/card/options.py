@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ....profiles.base.errors import ConfigError, check_finite
+from ....profiles.base.arguments import check_record
 from ....profiles.base.options import option
 
 
@@ -23,13 +23,10 @@ class Slack:
         ConfigError: a number is below 0, or not finite.
     """
 
-    score: Annotated[float, option("Files", metavar="points")] = 0.1
-    sqnr: Annotated[float, option("Files", metavar="dB")] = 0.5
-    size: Annotated[float, option("Files", metavar="%")] = 1.0
-    speedup: Annotated[float, option("Files", metavar="%")] = 15.0
+    score: Annotated[float, option("Files", metavar="points", least=0)] = 0.1
+    sqnr: Annotated[float, option("Files", metavar="dB", least=0)] = 0.5
+    size: Annotated[float, option("Files", metavar="%", least=0)] = 1.0
+    speedup: Annotated[float, option("Files", metavar="%", least=0)] = 15.0
 
     def __post_init__(self) -> None:
-        check_finite(self)
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 0.0:
-                raise ConfigError(f"slack {name}: {getattr(self, name):g} is below 0; give 0 or more")
+        check_record(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from ....profiles.base.arguments import check_record
 from ....profiles.base.options import option
 
 
@@ -24,7 +25,11 @@ class DriftLimits:
         max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
     """
 
-    max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
-    max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
-    max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
-    max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_clipping: Annotated[float | None, option("Quality", metavar="SHARE", least=0)] = None
+    max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR", least=1)] = None
+    max_js_distance: Annotated[float | None, option("Quality", metavar="D", least=0)] = None
+    max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE", least=0)] = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a limit that is not finite, or that every tensor would exceed."""
+        check_record(self)

@@ -13,7 +13,7 @@ tensors of a model, the module of a format of ranges also has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -156,11 +156,6 @@ def format_named(name: str) -> ExchangeFormat:
     return FORMATS[name]
 
 
-def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
-    """Yield the formats of one kind, in their order."""
-    yield from (entry for entry in FORMATS.values() if entry.holds == holds)
-
-
 def read_as(
     entry: ExchangeFormat, data: bytes, where: str, error: type[QprofError]
 ) -> ForeignRanges | ForeignParams:
@@ -177,5 +172,5 @@ def read_as(
 
 def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:
     """Return the format that a file's content matches, of one kind or any, or None if no format does."""
-    entries = FORMATS.values() if holds is None else formats_of(holds)
-    return next((entry for entry in entries if entry.is_read and entry.load().recognises(data)), None)
+    entries = (one for one in FORMATS.values() if one.is_read and holds in (None, one.holds))
+    return next((entry for entry in entries if entry.load().recognises(data)), None)

@@ -10,8 +10,10 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.arguments import checks_arguments
@@ -34,7 +36,7 @@ from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .encodings import document
 from .foreign import ForeignParams, assumption, omission
-from .formats import formats_of, read_as, recognised
+from .formats import FORMATS, read_as, recognised
 from .qnn import has_mappings
 from .quantized_models import source_of_model
 from .source_plan import SourceNode, SourceParams, plan_of_source
@@ -136,10 +138,13 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
                 f"{where}: contains AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
                 "the simulation again with encoding_version='1.0.0' or '2.0.0'"
             )
-    names = ", ".join(entry.name for entry in formats_of("parameters") if entry.is_read)
+    ranges, parameters = (
+        ", ".join(entry.name for entry in FORMATS.values() if entry.is_read and entry.holds == kind)
+        for kind in ("ranges", "parameters")
+    )
     return ConfigError(
-        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({names}); give one of these, "
-        "see 'qprof export --help'"
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of ranges ({ranges}) or of parameters "
+        f"({parameters}); give one of these, see 'qprof export --help'"
     )
 
 
@@ -188,12 +193,19 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     return replace(params, tensors=tensors, findings=(*params.findings, taken))
 
 
+FITS = 0.2
+"""Misfit up to which scales may be those of a constant."""
+
+
 def of_kept_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters without those of constants that preparation changed."""
+    """Return parameters without those of constants that preparation changed, unless they are of the changed
+    ones, as a tool that folds BatchNormalization too writes them."""
     values, lost = original.graph.initializers, list[str]()
-    for name in params.tensors:
+    for name, tensor in params.tensors.items():
         before, after = constant_of(values.get(name)), graph.constant(name)
-        if before is not None and after is not None and not np.array_equal(before, after):
+        if before is None or after is None or np.array_equal(before, after):
+            continue
+        if before.shape != after.shape or _misfit(tensor, after) > min(_misfit(tensor, before), FITS):
             lost.append(name)
     if not lost:
         return params
@@ -201,7 +213,16 @@ def of_kept_constants(params: ForeignParams, original: ir.Model, graph: Graph) -
     remedy = "change them in the float model (fold BatchNormalization), and make the file for that"
     finding = omission(sentence, lost[0], remedy, constants=len(lost))
     kept = {name: tensor for name, tensor in params.tensors.items() if name not in lost}
-    return replace(params, tensors=kept, findings=(*params.findings, finding))
+    return replace(params, tensors=kept, findings=(finding, *params.findings))
+
+
+def _misfit(params: QuantParams, values: npt.NDArray[Any]) -> float:
+    """Return how unevenly the largest values of a constant fill the ranges of its scales; inf for blocks."""
+    if params.block_size is not None:
+        return math.inf
+    others = tuple(axis for axis in range(values.ndim) if axis != params.axis)
+    filled = np.log(np.maximum(np.abs(values).max(axis=others), 1e-30) / params.scale)
+    return float(np.std(filled) if filled.size > 1 else abs(filled[0] - math.log(params.qtype.high)))
 
 
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:

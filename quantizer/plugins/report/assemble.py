@@ -324,7 +324,7 @@ def _measured_speed(results: Results) -> Speed | None:
         latency = results.quantization.speed.after
     if latency is None:
         return None
-    where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {latency.samples} samples"
+    where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {counted(latency.samples, 0)}"
     return Speed(
         latency.float_ms,
         latency.quantized_ms,

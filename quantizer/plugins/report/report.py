@@ -22,7 +22,7 @@ from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
 from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ...api.made_from import MadeFrom, found_beside
-from ...api.results import QuantizedLike, QuantizeResult, quantized_file
+from ...api.results import QuantizedLike, QuantizedResult, QuantizeResult, quantized_file
 from ...api.sources import samples_of
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.options import Judge
@@ -92,19 +92,12 @@ def report(
         raise ConfigError("report: a gate needs something measured; give --data")
     if data is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
         raise ConfigError(f"report: {unread[0]} is for measurements; give --data, or leave it out")
-    if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
-        profile = quantized.judged.profile or None
-    tuned: Any = quantized if hasattr(quantized, "trials") else None  # a `TuneResult`
-    made = quantized if isinstance(quantized, QuantizeResult) else tuned
-    if profile is None and tuned is not None:
-        profile = tuned.profile
     with notes_once(), opened(model) as path:
         if data is None and plan is None and isinstance(quantized, QuantizeResult):
             return quantization_report(quantized, path, profile, recipe)
-        if made is not None:
-            if profile is None:
-                raise ConfigError("report: needs the profile that the plan was made from; give profile=")
-            plan = made.plan if plan is None else plan
+        if isinstance(quantized, QuantizedResult):
+            profile = quantized.profile if profile is None else profile
+            plan = quantized.plan if plan is None else plan
         with quantized_file(quantized) as file:
             return _file_report(path, file, data, plan, profile, recipe=recipe, how=how)
 
@@ -239,9 +232,7 @@ def quantization_report(
     recipe: Recipe | None = None,
 ) -> Report:
     """Return the report of a quantization; without a profile, one of sizes and reasons only."""
-    judged = result.judged
-    if profile is None and judged is not None and judged.profile:
-        profile = judged.profile
+    judged, profile = result.judged, result.profile if profile is None else profile
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
     evaluation = None if judged is None else judged.evaluation
     found = None if judged is None else judged.verdict.attribution

@@ -28,7 +28,7 @@ from ....profiles.samples.objects import source_name
 from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ...costs.predicted import Costs
 from ...evaluation.latency import Latency, measure, times_as_fast
-from ...evaluation.options import QUICK
+from ...evaluation.options import QUICK, SpeedCheckOptions
 from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ...lowering.lower import lower
 from ...lowering.lowered import WrittenNames
@@ -39,7 +39,6 @@ from ...planning.facts import PlanningFacts
 from ...planning.known import Known
 from ...planning.plan_model import PlannedModel, plan_from
 from ...search.loop import Loop, Trial
-from ...search.options import SpeedCheckOptions
 from ...search.speed import SpeedCheck
 from ...targets.machine import is_of_machine
 from .node_costs import find_costs

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ....profiles.base.errors import ConfigError, check_finite, nearest
+from ....profiles.base.arguments import check_record
+from ....profiles.base.errors import ConfigError
 from ....profiles.base.options import option
 from ...evaluation.options import Judge
 
@@ -56,20 +57,13 @@ class QualityTarget:
         return self.objective or "latency"
 
     def __post_init__(self) -> None:
-        check_finite(self)
-        if self.objective is not None and self.objective not in OBJECTIVES:
-            raise ConfigError(
-                f"objective '{self.objective}': no such objective; use one of {', '.join(OBJECTIVES)}."
-                f"{nearest(self.objective, OBJECTIVES)}"
-            )
+        check_record(self)
         if not 0.0 <= self.max_drop <= 100.0:
             raise ConfigError(
                 f"max_drop: {self.max_drop:g} is not a number of percentage points; give 0 to 100"
             )
         if self.budget is not None and not self.budget > 0.0:
             raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
-        if self.threads < 1:
-            raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,6 +193,8 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
         ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: has its own settings"),
+        ({"plan": "plan.yaml", "speed": qprof.SpeedCheckOptions()}, "plan: has its own settings"),
+        ({"plan": "plan.yaml", "data": "samples"}, "data: is for a new plan, and plan= applies an existing"),
         ({"config": load_recipe(), "form": "qdq"}, "form: a recipe contains its settings"),
     ],
 )

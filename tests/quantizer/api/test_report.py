@@ -75,9 +75,17 @@ def test_a_file_that_lies_alone_is_measured_or_refused(
     found = qprof.report(MODEL, alone, DIGITS / "heldout", latency=False, limit=4)
     assert any("no plan and no profile of q.onnx was found" in str(one) for one in found.findings)
     assert not found.tensors
-    with pytest.raises(qprof.ConfigError, match=r"no plan and no profile .* --profile, or --data"):
+    with pytest.raises(qprof.ConfigError, match=r"no plan and no profile .* profile=, or data="):
         qprof.report(MODEL, alone)
     assert qprof.report(MODEL, alone, plan=own / "plan.yaml", profile=own / "profile.yaml").tensors
+
+
+def test_a_result_brings_the_profile_that_it_was_made_from(folder: Path) -> None:
+    recorded = qprof.load_profile(folder / "q.profile.yaml")
+    result = qprof.quantize(MODEL, recorded, options=qprof.QuantizeOptions(check_outputs="off"))
+    found = qprof.report(MODEL, result, DIGITS / "heldout", latency=False, limit=4)
+    assert found.tensors
+    assert "expected dB" in found.to_markdown()
 
 
 def test_layers_are_compared_on_some_of_many_samples(

@@ -12,7 +12,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.runtime import providers as custom_operators
 from qprof_onnx.quantizer.evaluation import runtimes
-from qprof_onnx.quantizer.evaluation.options import RuntimeName
+from qprof_onnx.quantizer.evaluation.options import Judge, RuntimeName
 from qprof_onnx.quantizer.evaluation.runtimes import RUNTIMES, place_of, run
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -70,8 +70,8 @@ def test_a_runtime_that_refuses_a_model_or_a_sample_is_named(tmp_path, model, na
 
 
 def test_what_is_not_there_is_refused_with_what_is() -> None:
-    with pytest.raises(ConfigError, match="no such runtime; use one of onnxruntime, openvino"):
-        place_of("tensorrt", "cpu")
+    with pytest.raises(ConfigError, match="runtime: is 'tensorrt'; give 'onnxruntime' or 'openvino'"):
+        Judge(runtime="tensorrt")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"provider 'cuda'.* it has .*CPUExecutionProvider"):
         place_of("onnxruntime", "cuda")
 

@@ -107,7 +107,7 @@ def test_of_two_axes_the_first_in_graph_order_decides() -> None:
 def test_an_unknown_choice_of_channels_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"channels 'of': no such word; use one of weighted-layers, off\. Did you mean 'off'",
+        match=r"channels: is 'of'; give 'weighted-layers', 'off' or a mapping",
     ):
         profile_model(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
 

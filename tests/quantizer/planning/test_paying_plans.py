@@ -23,6 +23,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     model_facts,
     plan_from,
     predicted_on,
+    timed_as_run,
 )
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
@@ -106,6 +107,9 @@ def test_a_prediction_is_of_a_run_as_the_data_have_it() -> None:
     assert isinstance(of_plan, PredictedTime)
     assert isinstance(printed, PredictedTime)
     assert (of_plan.float_us, printed.float_us) == (50.0, 60.0)  # of one row, and of two
+    written = timed_as_run(made)
+    read = replace(written, facts=None, cost_model=None)
+    assert predicted_on(HERE, written) == predicted_on(HERE, read) == printed
 
 
 @pytest.mark.parametrize("error", [0.0, 0.15])

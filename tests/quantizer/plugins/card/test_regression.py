@@ -139,5 +139,5 @@ def test_times_are_compared_on_one_machine_and_on_as_many_threads(accepted: Card
 
 
 def test_slack_is_no_negative_number() -> None:
-    with pytest.raises(ConfigError, match="slack sqnr: -1 is below 0"):
+    with pytest.raises(ConfigError, match="sqnr: -1 is below 0"):
         Slack(sqnr=-1.0)

@@ -227,7 +227,7 @@ def test_a_connection_that_cannot_be_is_refused(
 
 
 def test_parts_without_a_name_in_common_are_refused_with_all_names(tmp_path: Path) -> None:
-    names = r"encoder: is not connected.* its inputs are x, the outputs of the others decoder:y: .* --connect"
+    names = r"encoder: is not connected.* its inputs are x, the outputs of the others decoder:y: .* connect="
     with pytest.raises(ConfigError, match=names):
         joined(tmp_path, connect=())
 
@@ -266,7 +266,7 @@ def test_parts_that_read_each_other_are_refused(tmp_path: Path) -> None:
     encoder = ENCODER.replace("6] x)", "6] x, float[N, 5] y)").replace(
         "a = Conv", "unused = Relu(y)\n a = Conv"
     )
-    with pytest.raises(ConfigError, match=r"each reads an output of the other.* --connect encoder:y=NAME"):
+    with pytest.raises(ConfigError, match=r"each reads an output of the other.* connect='encoder:y=NAME'"):
         joined(tmp_path, encoder)
 
 

@@ -236,7 +236,7 @@ def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"objective": "latecny"}, "Did you mean 'latency'"),
+        ({"objective": "latecny"}, "objective: is 'latecny'; give 'latency', 'size' or"),
         ({"max_drop": -1.0}, "max_drop: -1 is not a number of percentage points"),
         ({"max_drop": float("nan")}, "max_drop: nan"),
         ({"budget": 0.0}, "budget: 0 is not"),

@@ -87,6 +87,8 @@ def overrides(folder: Path, weight: dict[str, object]) -> Path:
 def test_parameters_of_a_weight_that_preparation_changes_are_left_out(tmp_path: Path) -> None:
     model = tmp_path / "bn.onnx"
     onnx.save(parser.parse_model(NORMALISED), model)
+    kept = plan_of_file(overrides(tmp_path, {"scale": 8.0 / 127}), model, load_recipe())
+    assert "w" in kept.tensors  # the largest value after the folding is 8
     plan = plan_of_file(overrides(tmp_path, {"scale": 0.25}), model, load_recipe())
     assert "w" not in plan.tensors
     assert any("1 constants that preparation changed, such as 'w'" in str(note) for note in plan.findings)
