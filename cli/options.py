@@ -58,10 +58,10 @@ class FileRead(click.Path):
             current_run().files_read.append(Path(table))
             return Path(value)
         if not os.path.lexists(value):
-            name = param.opts[0] if isinstance(param, click.Option) else getattr(param, "metavar", None)
+            name = f"{param.opts[0]}: " if isinstance(param, click.Option) else ""
             what = "no such file or folder" if self.dir_okay else "no such file"
             path_text = os.fspath(value)
-            raise ConfigError(f"{name}: {path_text}: {what}; check the path.{nearest_path(path_text)}")
+            raise ConfigError(f"{name}{path_text}: {what}; check the path.{nearest_path(path_text)}")
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and path.is_dir():
             from ..quantizer.model.folders import model_in

@@ -68,7 +68,8 @@ class EvaluateResult(Evaluation):
         on_samples = verdict.held_out.findings if verdict.grade != "none" else ()
         more = [finding for finding in (*on_samples, *verdict.against) if finding.code not in told]
         facts = (("verdict", verdict.sentence), *shown.facts)
-        return replace(shown, facts=facts, findings=gravest_first([*self.findings, *more]))
+        untold = (one for one in (*self.findings, *more) if one.text not in verdict.sentence)
+        return replace(shown, facts=facts, findings=gravest_first(untold))
 
 
 @checks_arguments

@@ -337,11 +337,9 @@ def own_profile(
     tell(Finding(Code.PROFILE_KEPT, f"{name}: {used}", name))
     if file is not None and profile.check_samples:
         count, kept = len(profile.check_samples), str(samples_file(file))
-        sentence = (
-            f"{kept}: {counted(count, None, 'raw sample')}, used to test models before they are written"
-        )
+        text = f"{kept}: {counted(count, None, 'raw sample')}, used to test models before they are written"
         remedy = "do not publish the file (--set keep_samples=0: none)"
-        tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
+        tell(Finding(Code.CHECK_SAMPLES_KEPT, text, kept, {"samples": count}, remedy))
     profile, of_noise = with_noise_of_kept(profile, model.prepared.model)
     for finding in (*profile.findings, *of_noise):
         tell(finding)

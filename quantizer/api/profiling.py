@@ -85,7 +85,6 @@ def profile(
     """
     settings = with_keywords("profile", run or RunSettings(), keywords)
     samples = samples_of(data, transform, preprocess, keep=False)
-    check_outputs([output], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with opened(model) as file:
         return profile_model(file, samples, output, settings, stage=stages(asked_for(progress)))
 

@@ -88,13 +88,8 @@ def quantize(
     sources = profile, plan, settings.get("target")
     read = FilesRead((model,), sources, (samples, timed))
     recipe = recipe_of(config, settings)
-    if plan is not None and (recipe is not None or how.speed is not None):
-        raise ConfigError("--plan: has its own settings; edit the file, or give no others")
-    if plan is not None and data is not None:
-        raise ConfigError(
-            "--data: is for a new plan, and --plan applies an existing one; leave one out: qprof evaluate "
-            "judges the result"
-        )
+    if plan is not None and (recipe is not None or how.speed is not None or data is not None):
+        raise ConfigError("--plan: has its own settings and takes no --data; leave out one or the other")
     if output is not None and plan is None and how.save_plan is None:
         how = replace(how, save_plan=qprof_folder(output) / PLAN)
     check_outputs([output, how.save_plan], read)

@@ -243,9 +243,7 @@ class QuantizeResult(Presented):
         facts, target = self.facts, self.plan.config.target
         if facts is not None and not facts.config.regards_time:
             return f"not predicted (--set cost_model=off); {how_to_time(target)}"
-        unknown = (
-            "times of this target's kernels are not known" if facts is not None else "the plan has no times"
-        )
+        unknown = "the plan has no times" if facts is None else "times of this target's kernels are not known"
         if facts is not None and not facts.measured:
             unknown = "made without samples"
         elif facts is not None and not facts.knows_sizes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...profiles.base.arguments import check_record
-from ...profiles.base.errors import ConfigError
 from ...profiles.base.options import option
 from ...profiles.base.progress import Shown
 from .metrics.table import metric_names
@@ -36,20 +35,14 @@ class LatencySettings:
         threads: threads inside an operator.
     """
 
-    rounds: int = 30
+    rounds: Annotated[int, option("", least=1)] = 30
     seconds: float = 20.0
     samples: int = 4
-    threads: int = 1
+    threads: Annotated[int, option("", least=1)] = 1
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers that make no sense."""
         check_record(self)
-        if self.rounds < 1:
-            raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
-        if self.threads < 1:
-            raise ConfigError(
-                f"threads: {self.threads} is below 1; latency is compared on a stated number of threads"
-            )
 
 
 QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
@@ -69,12 +62,11 @@ class SpeedCheckOptions:
     """
 
     data: DataLike | None = None
-    limit: int | None = None
-    threads: int = 1
+    limit: Annotated[int | None, option("", least=1)] = None
+    threads: Annotated[int, option("", least=1)] = 1
     min_speedup: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a field of another type, or a number that is not finite."""
         check_record(self)
 
 

@@ -13,7 +13,7 @@ from ..operators.graph import Graph, match_nodes
 from ..plan.formats import formats_of
 from ..prepare.prepare import PreparedModel
 from ..targets.config import WEIGHT_ONLY_TYPES
-from ..targets.loading import packaged_targets
+from ..targets.loading import or_targets
 from ..targets.target import Recipe, Target
 
 
@@ -46,11 +46,10 @@ def check_weight_type(graph: Graph, recipe: Recipe) -> None:
         return any(node.rule and not (is_own and node.rule.refusal(node, graph)) for node in takes)
 
     if readers and not has_kernel(own, config.weight_type):
-        others = [target.name for target in packaged_targets() if has_kernel(target, config.weight_type)]
+        others = or_targets(lambda target: has_kernel(target, config.weight_type))
         advice = "--as weight-only-8 (weight_type int8)" if has_kernel(own, "int8") else "--as int8"
         first = readers[0].name if len(readers) == 1 else f"{readers[0].name} and {len(readers) - 1} more"
         raise ConfigError(
             f"weight_type {config.weight_type}: {own.name} reads no such weights of {first}, and the model "
-            f"has no others; use {advice}"
-            f"{', or target ' if others else ''}{' or '.join(others)}"
+            f"has no others; use {advice}{others}"
         )

@@ -22,7 +22,7 @@ replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -288,12 +288,32 @@ def check_config(config: QuantConfig, target: Target, where: str, given: Collect
     return config
 
 
+def or_targets(has: Callable[[Target], bool]) -> str:
+    """Return ", or target NAME" for the packaged targets that have something; "" for none."""
+    names = [target.name for target in packaged_targets() if has(target)]
+    return f", or target {' or '.join(names)}" if names else ""
+
+
+def _no_kernel(
+    name: str, config: QuantConfig, target: Target, own: Iterable[str], why: str = ""
+) -> MalformedError:
+    """Return the error for a type that a target has no kernel of, with the targets that have one."""
+    word, of_weights = getattr(config, name), name == "weight_type"
+
+    def has(one: Target) -> bool:
+        of_data = (*one.activation_types, *one.float_types)
+        return any(word in types for types in (one.weight_only.values() if of_weights else [of_data]))
+
+    advice = f"use {', '.join(own)}{or_targets(has)}"
+    return MalformedError(f"{name} {word}: {target.name} has no kernel of it{why}", advice)
+
+
 def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield the contradictions between settings that are right by themselves."""
     if config.activation_type in FLOAT_TYPES and config.mode not in DATA_FREE:
         yield from _problems_of_floats(config, target)
     elif config.activation_type not in target.activation_types:
-        yield not_one_of("activation_type", config.activation_type, target.activation_types)
+        yield _no_kernel("activation_type", config, target, target.activation_types)
     hybrid_types = [name for types in target.weight_only.values() for name in types]
     further = [name for name in hybrid_types if name in WEIGHT_ONLY_TYPES]
     weight_types = (*target.weight_types, *further, *target.float_types)
@@ -306,7 +326,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             f"fit_size {config.fit_size}: chooses formats of weights in mode weight-only", "use --as mixed"
         )
     elif not config.has_size and config.weight_type not in weight_types:
-        yield not_one_of("weight_type", config.weight_type, weight_types)
+        yield _no_kernel("weight_type", config, target, weight_types)
     if config.form not in target.forms:
         why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
         yield MalformedError(
@@ -409,10 +429,7 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
         others = [*target.float_types, *target.activation_types]
         slower = ": products are computed in float there, in three to five times the time of float"
         why = slower if target.processors else ""
-        yield MalformedError(
-            f"activation_type {config.activation_type}: {target.name} has no kernel of it{why}",
-            f"use {' or '.join(others[:2])}",
-        )
+        yield _no_kernel("activation_type", config, target, others[:2], why)
     if config.weight_type != config.activation_type:
         yield MalformedError(
             f"activation_type {config.activation_type} with weight_type {config.weight_type}: products have "

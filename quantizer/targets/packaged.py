@@ -21,6 +21,6 @@ def packaged_text(name: str, where: str = "") -> str:
     if name not in names:
         raise ConfigError(
             f"{where and f'{where}: '}target '{name}': no such target.{nearest(name, names)} There are "
-            f"{', '.join(names)}; or give a YAML file with --config"
+            f"{', '.join(names)}; or give a YAML file"
         )
     return resources.files(PLACE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

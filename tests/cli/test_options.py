@@ -55,11 +55,11 @@ def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
     [
         (
             ("modle.onnx", "model.onnx", "--data", "d"),
-            "MODEL.onnx: modle.onnx: no such file or folder; check the path. Did you mean 'model.onnx'?",
+            "modle.onnx: no such file or folder; check the path. Did you mean 'model.onnx'?",
         ),
         (
             ("model.onnx", "none/q.onnx", "--data", "d"),
-            "OUT.onnx: none/q.onnx: no such file or folder; check the path. There is no folder 'none'.",
+            "none/q.onnx: no such file or folder; check the path. There is no folder 'none'.",
         ),
         (
             ("model.onnx", "model.onnx", "--data", "d", "--labels", "lables.txt"),
@@ -72,7 +72,7 @@ def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
         ),
         (
             ("nowhere.onnx", "model.onnx", "--data", "d"),
-            "MODEL.onnx: nowhere.onnx: no such file or folder; check the path.",
+            "nowhere.onnx: no such file or folder; check the path.",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
     [
         (["--set", "min_speedup=2"], "--set min_speedup is for --data or --check-speed"),
         (["--set", "threads=2"], "--set threads is for --data or --check-speed"),
-        (["--data", "x", "--plan", str(MODEL)], "--data: is for a new plan"),
+        (["--data", "x", "--plan", str(MODEL)], "--plan: has its own settings and takes no --data"),
         (["--check-speed", "--data", "x", "--plan", str(MODEL)], "--plan: has its own settings"),
     ],
 )

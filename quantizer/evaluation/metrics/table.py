@@ -275,9 +275,10 @@ def named_metric(text: str) -> NamedMetric | None:
         name, equals, value = part.partition("=")
         if name not in options or not equals:
             names = ", ".join(options) or "none"
+            meant = "" if name in options else nearest(name, options)
             raise ConfigError(
-                f"metric '{text}': '{part}' is not an option of it; its options are {names}, as in "
-                f"{kind.name}:{next(iter(options), 'option')}=value.{nearest(name, options)}"
+                f"metric '{text}': '{part}' is not an option of it with a value; its options are {names}, as "
+                f"in {kind.name}:{name if name in options else next(iter(options), 'option')}=value.{meant}"
             )
         options[name] = _option_value(text, name, value, kind.options[name])
     return NamedMetric(text, kind, number, options)

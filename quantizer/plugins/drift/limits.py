@@ -31,5 +31,4 @@ class DriftLimits:
     max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE", least=0)] = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a limit that is not finite, or that every tensor would exceed."""
         check_record(self)

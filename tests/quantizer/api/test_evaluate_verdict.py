@@ -90,6 +90,8 @@ def test_a_model_that_is_no_quantized_form_of_the_other_gets_a_doubt_and_no_erro
     qprof.quantize(MODEL, qprof.profile(MODEL, DIGITS / "calibration"), out, target="onnxruntime-x86")
     swapped = qprof.evaluate(out, MODEL, HELD_OUT, latency=False)
     assert {one.code for one in swapped.doubts} >= {Code.SWAPPED_MODELS}
+    assert "look swapped" in swapped.verdict.sentence  # which says it once
+    assert Code.SWAPPED_MODELS not in {one.code for one in swapped.presentation().findings}
 
 
 def test_labels_of_which_the_float_model_has_none_right_are_refused() -> None:

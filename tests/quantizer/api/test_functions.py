@@ -194,7 +194,7 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
         ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: has its own settings"),
         ({"plan": "plan.yaml", "speed": qprof.SpeedCheckOptions()}, "plan: has its own settings"),
-        ({"plan": "plan.yaml", "data": "samples"}, "data: is for a new plan, and plan= applies an existing"),
+        ({"plan": "plan.yaml", "data": "samples"}, "plan: has its own settings and takes no data="),
         ({"config": load_recipe(), "form": "qdq"}, "form: a recipe contains its settings"),
     ],
 )

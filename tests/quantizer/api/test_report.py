@@ -80,8 +80,8 @@ def test_a_file_that_lies_alone_is_measured_or_refused(
     assert qprof.report(MODEL, alone, plan=own / "plan.yaml", profile=own / "profile.yaml").tensors
 
 
-def test_a_result_brings_the_profile_that_it_was_made_from(folder: Path) -> None:
-    recorded = qprof.load_profile(folder / "q.profile.yaml")
+def test_a_result_brings_the_profile_that_it_was_made_from(folder: Path, poor: qprof.QuantizeResult) -> None:
+    recorded = qprof.load_profile(folder / "q.qprof" / "profile.yaml")
     result = qprof.quantize(MODEL, recorded, options=qprof.QuantizeOptions(check_outputs="off"))
     found = qprof.report(MODEL, result, DIGITS / "heldout", latency=False, limit=4)
     assert found.tensors

@@ -194,7 +194,11 @@ def test_a_target_with_a_base_takes_what_it_does_not_say_itself(tmp_path: Path) 
         ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own); use form qdq or"),
         ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
         ("tensorrt", {"schema": "asymmetric"}, "tensorrt accepts only zero point 0"),
-        ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
+        (
+            "tensorrt",
+            {"activation_type": "uint8"},
+            "activation_type uint8: tensorrt has no kernel of it; use int8",
+        ),
     ],
 )
 def test_a_setting_that_the_runtime_lacks_is_refused(
