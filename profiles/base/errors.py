@@ -43,8 +43,8 @@ IN_COMMAND = ContextVar("in command", default=False)
 
 _OPTION = re.compile(
     r"qprof [a-z-]+(?: -[-a-zA-Z. ]+)?|--set (?P<setting>[a-z_]+=[\w.=-]*\w)|(?<![^\s('])--"
-    r"(?P<name>[a-z-]+[a-z])(?: [A-Z][\w.:=]*\b|[ =](?P<word>(?!out\b|it\b|too\b)[a-z][\w.:=-]*\w)"
-    r"(?=$|[,;)]| or | and ))?"
+    r"(?P<name>[a-z-]+[a-z])(?: [A-Z][\w.:=]*\b|[ =](?P<word>(?!out\b|it\b|too\b)[a-z0-9][\w.:=-]*\w)"
+    r"(?=$|[,;)]| or | and | \())?"
 )
 _OTHER_NAMES = {
     **dict.fromkeys(("by-row", "held-out", "allow-duplicates"), "{}=True"),

@@ -96,7 +96,7 @@ def test_a_keyword_of_another_type_is_refused_and_others_pass() -> None:
         ("or --as int8-dynamic or x", "or config='int8-dynamic' or x"),
         ("--set calibrator=mse; see --by-row", "calibrator=mse; see by_row=True"),
         ("see 'qprof quantize --save-plan', --save-plan", "see 'qprof quantize --save-plan', save_plan="),
-        ("no a--b.onnx", "no a--b.onnx"),
+        ("no a--b.onnx, use --as int4 (weight_type)", "no a--b.onnx, use config='int4' (weight_type)"),
     ],
 )
 def test_a_message_in_python_names_arguments(option: str, argument: str) -> None:

@@ -100,7 +100,7 @@ def convolution(path: Path, more: str = "") -> Path:
 
 def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_use(tmp_path: Path) -> None:
     path = convolution(tmp_path / "net.onnx")
-    with pytest.raises(ConfigError, match=r"such weights of Conv.* use --as weight-only-8") as refused:
+    with pytest.raises(ConfigError, match=r"such weights of Conv.* use config='weight-only-8'") as refused:
         qprof.quantize(path, config="weight-only-4", target="onnxruntime-x86")
     assert "\n" not in str(refused.value)
     assert qprof.quantize(path, config="weight-only-8", target="onnxruntime-x86").plan.nodes
@@ -114,7 +114,7 @@ def test_a_size_gives_8_bits_to_weights_that_can_have_no_fewer(tmp_path: Path) -
 
 def test_a_target_without_weights_of_8_bits_alone_does_not_name_them_instead(tmp_path: Path) -> None:
     path = convolution(tmp_path / "net.onnx")
-    with pytest.raises(ConfigError, match=r"such weights of Conv.* use --as int8$"):
+    with pytest.raises(ConfigError, match=r"such weights of Conv.* use config='int8'$"):
         qprof.quantize(path, config="weight-only-nvfp4", target="tensorrt")
 
 

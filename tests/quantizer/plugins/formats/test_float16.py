@@ -194,7 +194,7 @@ def test_a_size_counts_what_a_run_on_samples_makes_float32(tmp_path: Path) -> No
     table = 1000.0 + normal((300, 96), 0.05)  # float16 has steps of 0.5 there
     weights = {"table": table, "level": np.float32(1000.0), "w": normal((96, 64), 0.1)}
     samples = [{"ids": np.arange(first, first + 8)} for first in range(0, 160, 10)]
-    with pytest.raises(ConfigError, match=r"--max-size 80kB \(fit_size\): .* the model has 12\d\.\d kB"):
+    with pytest.raises(ConfigError, match=r"max_size='80kB' \(fit_size\): .* the model has 12\d\.\d kB"):
         Written(tmp_path, text, weights, samples, mode="weight-only", fit_size="80kB")
     assert not (tmp_path / "q.onnx").exists()
 

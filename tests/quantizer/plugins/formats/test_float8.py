@@ -195,7 +195,7 @@ def test_the_noise_that_is_estimated_is_that_which_is_measured(net: Network) -> 
     [
         ("onnxruntime-x86", FLOAT8, "onnxruntime-x86 has no kernel of it: products are computed in float"),
         ("migraphx", FLOAT8, "migraphx has no kernel of it; use int8"),
-        ("tensorrt", {"activation_type": "float8e5m2"}, "use float8e4m3fn or int8"),
+        ("tensorrt", {"activation_type": "float8e5m2"}, "use float8e4m3fn, int8"),
         ("onnx", {**FLOAT8, "form": "integer"}, "form 'integer': float8e4m3fn is for form qdq and"),
         ("onnx", {**FLOAT8, "mode": "auto"}, "mode 'auto': float8e4m3fn is for form qdq and mode static"),
         ("onnx", {**FLOAT8, "calibrator": "kl"}, "calibrator 'kl': float8e4m3fn has finer steps for smaller"),
