@@ -75,7 +75,8 @@ def check_names(function: str, keywords: Iterable[str], known: Collection[str]) 
     """Refuse keywords of a call that are not known, with the nearest one."""
     for name in keywords:
         if name not in known:
-            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{nearest(name, known)}")
+            near = nearest(name, known) or " docs/migration.md has the names of other quantizers."
+            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{near}")
 
 
 def check_types(where: str, types: Mapping[str, Any], given: Mapping[str, object], more: str = "") -> None:

@@ -426,7 +426,7 @@ def _loaded(file: IO[bytes], where: str) -> Image:
             f"{where}: has more than {most:.0f} million pixels, which Pillow does not open; scale it down"
         ) from None
     except Exception as error:  # Pillow's decoders raise anything on damaged files
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error).partition(" <")[0] or type(error).__name__
         raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
     if image.mode in DEEP_MODES:
         raise DataError(

@@ -124,6 +124,8 @@ def write_quantized(
         elif check_outputs and not not_run:
             check, joined, not_run = check_samples_of(measured, prepared, config)
         findings += missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
+        useless = {Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT} if own_samples else set()
+        findings += tuple(one for one in measured.findings if one.code in useless)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
     elif config.mode in DATA_FREE:
@@ -264,8 +266,7 @@ def _run_on_samples(
 
 
 def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
-    """Return a finding if no node is quantized, and few-bit floats were requested, or there is nothing that
-    could be."""
+    """Return a finding if no node is quantized: few-bit floats were requested, or no node could be."""
     kind = plan.config.activation_type
     if plan.int8_caches or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
         return ()
@@ -350,9 +351,7 @@ def _write(
             [
                 *output_alarms(plan),
                 *plan.findings,
-                *(
-                    _nothing_quantized(plan, planned.graph) if batch is None else ()
-                ),  # a verdict says so itself
+                *(_nothing_quantized(plan, planned.graph) if batch is None else ()),  # a verdict says it
             ]
         ),
         model.bytes,

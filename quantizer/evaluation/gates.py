@@ -326,10 +326,10 @@ def _unfit_truth(score: Score) -> str:
     """Return the sign that the truth is wrong if the float model is at chance."""
     if not score.has_something_right:
         return WORTHLESS
+    right, chance = (f"{value:.4g} {score.unit}".rstrip() for value in (score.float_score, score.chance))
     return (
-        f"the float model scores {score.float_score:.6g} with the truth of its {score.rows} rows, and "
-        f"{score.chance:.6g} by chance: do labels, their order and numbers, and --preprocess belong to this "
-        "model?"
+        f"the float model scores {right} with the labels of its {score.rows} rows, and {chance} by chance: "
+        "do labels, their order and numbers, and --preprocess belong to this model?"
     )
 
 

@@ -58,7 +58,7 @@ def test_an_option_overrules_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--as", "int4"], "error: --as int4: is not known; give one of int8, "),
+        (["--as", "int4"], ", mixed. Did you mean 'weight-only-4'?"),
         (
             ["--as", "mixed"],
             "--as mixed: needs the size of the model; give --max-size, as",

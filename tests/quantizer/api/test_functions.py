@@ -189,6 +189,7 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
     ("options", "said"),
     [
         ({"calibratr": "mse"}, "there is no keyword 'calibratr'; see help. Did you mean 'calibrator'?"),
+        ({"nodes_to_exclude": ["head"]}, "docs/migration.md has the names of other quantizers."),
         ({"calibrator": "msee"}, "calibrator 'msee' is not one of .* did you mean 'mse'?"),
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
@@ -201,6 +202,14 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
 def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:
     with pytest.raises(qprof.ConfigError, match=said):
         qprof.quantize(path, "no such profile.yaml", **options)
+
+
+def test_a_profile_of_equal_samples_is_remarked_when_a_model_is_made_from_it(path: Path) -> None:
+    zeros = qprof.profile(path, [{"image": np.zeros((8, 1, 8, 8), np.float32)}] * 4)
+    made = qprof.quantize(path, zeros)
+    remarks = [str(one) for one in made.findings if one.severity.name == "WARNING"]
+    assert "input 'image' is 0 everywhere, in every sample; give real samples" in remarks
+    assert "all 32 samples are equal; give samples that differ, as real data do" in remarks
 
 
 def test_a_profile_of_another_model_is_refused(profile: qprof.Profile) -> None:

@@ -118,7 +118,7 @@ def test_labels_that_the_float_model_is_hardly_ever_right_by_leave_nothing_to_ju
 ) -> None:
     wrong = np.where(np.arange(len(labels)) % 10 == 0, labels, (labels + 1) % 10)
     found = qprof.evaluate(MODEL, poor, DIGITS / "heldout", labels=wrong, latency=False)
-    assert found.verdict.sentence.startswith("none: the float model scores 10 with")
+    assert found.verdict.sentence.startswith("none: the float model scores 10 % with")
     assert not found.passed
 
 

@@ -159,7 +159,7 @@ def test_a_broken_picture_is_named(photos: Path, content: bytes | None) -> None:
         content = (photos / "3.jpg").read_bytes()[:-400]
     (photos / "3.jpg").write_bytes(content)
     message = refusal(photos, "raw")
-    assert re.search(r"3\.jpg: cannot be read as a picture \(.*\); replace or remove it", message)
+    assert re.search(r"3\.jpg: cannot be read as a picture \([^<]*\); replace or remove it", message)
 
 
 def test_of_several_pages_the_first_is_taken(photos: Path) -> None:
