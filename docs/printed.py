@@ -202,18 +202,26 @@ def limits() -> str:
     return table(("output", "measure", "good up to", "planned with"), rows)
 
 
-EVALUATE = "evaluate, card, quantize --data, report"
+EVALUATE = "evaluate, report"
 BY_METRIC = "or the unit of the metric; for your own function, the unit of its result"
 GATES = {
-    "min_sqnr": (EVALUATE, "the worst float output, of all samples together", ""),
+    "min_sqnr": (
+        f"{EVALUATE}, quantize `--set min_sqnr`",
+        "the worst float output, of all samples together",
+        "",
+    ),
     "max_drop": (
-        f"{EVALUATE}, tune",
+        f"{EVALUATE}, quantize, tune",
         "the upper end of the 95 % interval of the score's drop",
         f"percentage points, {BY_METRIC}",
     ),
-    "min_score": (EVALUATE, "the score, if the labels fit", f"%, {BY_METRIC}"),
-    "min_speedup": (f"{EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", ""),
-    "max_size": (EVALUATE, "the file", ""),
+    "min_score": (
+        f"{EVALUATE}, quantize `--set min_score`",
+        "the score, if the labels fit",
+        f"%, {BY_METRIC}",
+    ),
+    "min_speedup": (f"{EVALUATE}, quantize `--set min_speedup`", "the lower quartile of the rounds", ""),
+    "max_size": (f"{EVALUATE}, quantize", "the file", ""),
     "max_non_finite": ("diff, dump-profile", "the worst tensor", ""),
 }
 """Commands that have a gate, the figure that is held against the limit, and the units that a metric may say;
