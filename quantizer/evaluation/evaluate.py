@@ -414,11 +414,11 @@ def evaluate(
     if made_for is not None:
         measuring = timed_where_it_runs(measuring, gate, made_for.target)
     original = floats.model
-    has_latency = measuring.latency is not None
-    pair = open_pair(floats, quantized, made_for, measuring.threads, place, timed=has_latency)
+    pair = open_pair(floats, quantized, made_for, measuring.threads, place, timed=bool(measuring.latency))
     uncompared = [
-        Finding(Code.UNCOMPARED_OUTPUT, f"output '{name}' is a {kind}: it is not compared", name)
+        Finding(Code.UNCOMPARED_OUTPUT, f"output '{name}' is a {kind}: it is not compared{way}", name)
         for name, kind in pair.uncompared.items()
+        for way in ["; zipmap=False of skl2onnx exports an array" * ("map(" in kind)]
     ]
     output = measuring.scored_output or pair.outputs[0]
     if output not in pair.outputs:

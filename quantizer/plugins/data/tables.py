@@ -359,8 +359,8 @@ def _usual_columns(
         return list(names)
     raise ConfigError(
         f"{source}: which columns belong to input '{spec.name}' ({spec})? Write a recipe with reader: table "
-        f"and columns: {{{spec.name}: [COLUMN, ...]}}, or {ALL} less exclude: [COLUMN, ...] and label: "
-        f"COLUMN; there are {_listed(names)}"
+        f"and columns: {{{spec.name}: [COLUMN, ...]}}, or with exclude: [COLUMN, ...] and label: COLUMN, "
+        f"which name those that do not; there are {_listed(names)}"
     )
 
 

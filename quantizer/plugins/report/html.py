@@ -184,9 +184,9 @@ def known_fields(records: Iterable[object]) -> set[str]:
 
 
 def capitalised(reason: str) -> str:
-    """Return a reason with a capital, but one that begins with the name of a target."""
+    """Return a reason with a capital, except one that begins with the name of a target or an abbreviation."""
     first = reason.partition(" ")[0]
-    return reason if "-" in first or not first.isalnum() else reason[:1].upper() + reason[1:]
+    return reason[:1].upper() + reason[1:] if first.isalnum() and first.islower() else reason
 
 
 # Noise ------------------------------------------------------------------------------------------------------

@@ -383,6 +383,12 @@ agraph (float[N, 2] x) => (seq(float[N, 1]) parts, float[N, 2] y) {
   y = Identity (x)
 }"""
 
+MAPS = """<ir_version: 8, opset_import: ["": 13, "ai.onnx.ml": 2]>
+agraph (float[N, 2] x) => (seq(map(int64, float[N])) maps, float[N, 2] y) {
+  maps = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x)
+  y = Identity (x)
+}"""
+
 
 def test_an_output_that_is_a_sequence_is_not_compared_and_that_is_told(write, samples) -> None:
     path = write("split.onnx", SPLIT)
@@ -390,6 +396,16 @@ def test_an_output_that_is_a_sequence_is_not_compared_and_that_is_told(write, sa
     assert [output.name for output in result.outputs] == ["y"]
     (told,) = [str(one) for one in result.findings if one.code is Code.UNCOMPARED_OUTPUT]
     assert told == "output 'parts' is a seq(tensor(float)): it is not compared"
+
+
+def test_an_output_of_maps_is_told_with_the_option_that_exports_an_array(write, samples) -> None:
+    path = write("maps.onnx", MAPS)
+    result = evaluate(path, path, samples([[0.25, 0.75]]), measuring=NO_LATENCY)
+    (told,) = [str(one) for one in result.findings if one.code is Code.UNCOMPARED_OUTPUT]
+    assert told == (
+        "output 'maps' is a seq(map(int64,tensor(float))): it is not compared; "
+        "zipmap=False of skl2onnx exports an array"
+    )
 
 
 def test_a_model_of_sequences_alone_is_refused(write, samples) -> None:

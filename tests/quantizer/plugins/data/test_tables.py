@@ -223,7 +223,7 @@ PATIENTS = "id,age,height,note,diagnosis\n1,40,1.7,tall,0\n2,50,1.8,short,1\n"
 
 def test_columns_are_asked_for_where_no_number_of_them_fits(tmp_path: Path) -> None:
     text = refusal(saved(tmp_path, PATIENTS), [spec("x", np.float32, ("N", "n"))])
-    assert "reader: table and columns: {x: [COLUMN, ...]}, or all less exclude" in text
+    assert "reader: table and columns: {x: [COLUMN, ...]}, or with exclude: [COLUMN" in text
     assert text.endswith("there are id, age, height, note, diagnosis")
 
 

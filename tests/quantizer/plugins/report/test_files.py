@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.evaluation.metrics.metric import Found
 from qprof_onnx.quantizer.plugins.report.assemble import _level
 from qprof_onnx.quantizer.plugins.report.content import Report, Speed, TaskScore
 from qprof_onnx.quantizer.plugins.report.figures import percent_text
-from qprof_onnx.quantizer.plugins.report.html import page
+from qprof_onnx.quantizer.plugins.report.html import capitalised, page
 from qprof_onnx.quantizer.plugins.report.writers import junit, markdown, report_texts
 
 HOSTILE = "\"'></script><script>alert(1)</script><img src=x onerror=alert(2)>|`*&lt;\u202e\x00{}"
@@ -237,3 +237,14 @@ def test_an_output_is_good_from_one_figure_on_in_all_sections(whole: Report, est
     for made in (whole, estimated):
         needed = {output.name: output.needed for output in made.outputs}
         assert {budget.output: budget.limit for budget in made.noise if budget.run_on} == needed
+
+
+def test_names_keep_the_capitals_that_they_have() -> None:
+    assert [capitalised(name) for name in ("mAP at IoU 0.5", "accuracy")] == ["mAP at IoU 0.5", "Accuracy"]
+
+
+def test_a_fair_page_without_a_fix_asks_for_a_score_unless_it_has_one(whole: Report) -> None:
+    fair = replace(whole, what_ifs=(), verdict=replace(whole.verdict, grade="fair"))
+    task = TaskScore("accuracy", 97.5, 97.0, "%", "-0.50 points, -1.47 to +0.48", 200)
+    assert "score both models with" in page(fair)
+    assert "score both models with" not in page(replace(fair, task=task))
