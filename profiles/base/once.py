@@ -20,7 +20,7 @@ def computed_once(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenat
     @wraps(method)
     def kept(self: S, /, *args: P.args, **keywords: P.kwargs) -> T:
         results: dict[Any, T] = self.__dict__.setdefault("_computed", {})
-        key = (method, args, *keywords.items())
+        key = (kept, args, *keywords.items())  # which pickle finds by its name
         if key not in results:
             results[key] = method(self, *args, **keywords)
         return results[key]
