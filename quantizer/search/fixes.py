@@ -24,7 +24,7 @@ MIN_GAIN_DB = 1.0  # least gain that makes a model better within a grade: its wo
 MIN_GAIN_POINTS = 0.25  # least gain of a score, in its unit
 
 MOST_COST = 1.5
-"""Time over that of the model without a fix from which a fix must gain points, if there is a score."""
+"""Time over that of the model without a fix from which a fix must gain points, or a grade without a score."""
 
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 
@@ -37,7 +37,8 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
         return False
     scores = verdict.score, than.score
     points = None if scores[0] is None or scores[1] is None else scores[1].drop - scores[0].drop
-    if points is not None and points < MIN_GAIN_POINTS and _time(verdict) >= MOST_COST * _time(than):
+    is_same = ORDER[verdict.grade] == ORDER[than.grade] if points is None else points < MIN_GAIN_POINTS
+    if is_same and _time(verdict) >= MOST_COST * _time(than):
         return False
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
@@ -51,8 +52,7 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
 
 def _time(verdict: Verdict) -> float:
     """Return the time of a model over float's: measured if that is clear, else predicted."""
-    speedup = verdict.cost.speedup
-    return 1.0 if speedup is None else 1.0 / max(speedup, 1e-9)
+    return 1.0 / max(verdict.cost.speedup or 1.0, 1e-9)
 
 
 def fix_order(fix: Fix) -> tuple[object, ...]:

@@ -89,10 +89,12 @@ def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_roun
         (verdict(12.9, "fair"), False),
         (verdict(30.0, "poor"), False),
         (verdict(30.0, "good", size=101), False),
+        (verdict(16.0, "fair", predicted=1.3), False),
+        (verdict(20.0, "good", predicted=1.3), True),
         (verdict(17.0, "fair", size=95, predicted=1.0), False),
     ],
 )
-def test_a_better_model_has_a_better_grade_or_less_noise_and_gains_over_float(
+def test_a_better_model_has_a_better_grade_or_less_noise_at_most_of_the_speed_and_gains_over_float(
     found: Verdict, is_so: bool
 ) -> None:
     assert is_better(found, verdict(12.0, "fair")) is is_so
