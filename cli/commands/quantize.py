@@ -213,7 +213,7 @@ def _lines_of_judged(
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)
-    if verdict.grade == "good" and not verdict.fixes:
+    if verdict.grade == "good" and not (verdict.fixes or verdict.against):
         yield "deploy", "in place of the float model: docs/how-to/deploy.md"
 
 

@@ -410,16 +410,16 @@ def _worth_writing(
     if is_float(verdict) and not verdict.composition.products:
         return first, replace(no_verdict(verdict, NOTHING_TO_QUANTIZE), fixes=verdict.fixes)
     why, fix = why_in_vain(verdict), weights_fix(task.recipe)
-    weights = next(
-        (one for one in trials if fix and one.change and one.change.settings == fix.settings), None
-    )
+    same = (one for one in trials if fix and one.change and one.change.settings == fix.settings)
+    weights = next(same, None)
     if weights is None and fix is not None:
         weights = _attempt(task, fix)
     if weights is not None and takes_its_place(weights.measured.verdict, verdict):
         own = weights.measured.verdict
         instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
         findings = gravest_first([instead, *own.findings, *verdict.cause])
-        return weights, replace(own, fixes=verdict.fixes, findings=findings)
+        fixes = tuple(fix for fix in verdict.fixes if fix is not weights.change)
+        return weights, replace(own, fixes=fixes, findings=findings)
     floats = _attempt(task, Fix({"keep_float": ("*",)}), why_float=why)
     reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=USE_FLOAT)
     return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)

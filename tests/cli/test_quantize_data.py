@@ -21,6 +21,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
+from qprof_onnx.quantizer.search.verdict import Verdict
 
 from .running import qprof
 
@@ -218,6 +219,15 @@ def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
     result = quantize("-o", tmp_path / "q.onnx", "--as", "weight-only-8", data=FEW)
     assert lines(result, "verdict")[0].startswith("good (weights only")
     assert not (tmp_path / "q.qprof" / "profile.yaml").exists()
+
+
+def test_a_model_that_something_speaks_against_is_not_said_to_replace_the_float_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Verdict, "against", property(lambda _: ("slower than float",)))
+    result = quantize("-o", tmp_path / "q.onnx", "--set", "budget=0", data=FEW)
+    assert lines(result, "verdict")[0].startswith("good")
+    assert not lines(result, "deploy")
 
 
 @pytest.mark.parametrize("kind", ["float", "weights only"])
