@@ -20,7 +20,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.samples import arrays as array_files
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import (
@@ -238,7 +238,8 @@ def test_a_place_without_samples_is_refused(tmp_path: Path, name: str, parts: li
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(tmp_path: Path, limit: int) -> None:
-    assert_says(refusal(tmp_path, limit=limit), f"limit {limit}", "at least one")
+    with pytest.raises(ConfigError, match=f"limit: {limit} is below 1; give 1 or more"):
+        open_samples(tmp_path, (), limit)
 
 
 STRINGS = InputSpec("x", np.dtype(object), (2,))
