@@ -178,14 +178,14 @@ def noise_after(
     they do not cancel out in sums after the function. Each bin counts as its middle.
     """
     (values, mass), levels, noise = distribution.middles, np.arange(low, high + 1), np.empty(scales.size)
-    exact = curve(values)
+    exact, dequantized = curve(values), (levels - zero_points[:, None]) * scales[:, None]
+    results = curve(dequantized.reshape(-1)).reshape(dequantized.shape)
     for start in range(0, scales.size, ROWS):
         part = slice(start, start + ROWS)
-        scale, zero_point = scales[part, None], zero_points[part, None]
-        unlimited = np.rint(values / scale) + zero_point
+        unlimited = np.rint(values / scales[part, None]) + zero_points[part, None]
         quantized = np.minimum(np.maximum(unlimited, low), high)
-        results = curve(((levels - zero_point) * scale).reshape(-1)).reshape(-1, levels.size)
-        error = np.square(np.take_along_axis(results, (quantized - low).astype(np.int64), axis=1) - exact)
+        places = (quantized - low).astype(np.int64)
+        error = np.square(np.take_along_axis(results[part], places, axis=1) - exact)
         noise[part] = np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass
     return noise
 
