@@ -37,7 +37,7 @@ def found_beside(quantized: ModelFile, model: ModelFile | None) -> MadeFrom:
     provenance = read_provenance(quantized.model)
     # In its own folder, beside it as the user named them, or a profile that another output has.
     others = sorted([*folder.glob("*.y*ml"), *folder.glob(f"*.qprof/{PROFILE}")])[:MAX_OTHER_FILES]
-    files = [*sorted(qprof_folder(quantized.path).glob("*.yaml")), *others]
+    files = dict.fromkeys([*sorted(qprof_folder(quantized.path).glob("*.yaml")), *others])
     if provenance is None or not files:
         return found
     try:
