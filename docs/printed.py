@@ -167,14 +167,15 @@ def limits() -> str:
     rows = (
         (
             "probabilities, scores, logits of classes",
-            "the fraction of the probability that moves",
+            "probability error: the sum of the absolute errors of all probabilities, divided by their sum "
+            "(0 to 200 %)",
             percent(MOST_MOVED),
             planned["decision"],
         ),
         ("index of the largest score", "answers that change", percent(MOST_MOVED), planned["decision"]),
         (
             "embedding",
-            "noise of the cosines between rows, divided by their variation",
+            "cosine error: the error of the cosines between rows, divided by their variation",
             percent(MOST_COSINE_NOISE),
             planned["embedding"],
         ),

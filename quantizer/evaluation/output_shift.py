@@ -63,7 +63,7 @@ MOST_MOVED = tuned(
     ),
     chosen_on="34 trained models",
 )
-"""Share of the probability that may move, and of answers that may change."""
+"""The limit of the error of probabilities, and of the share of answers that change."""
 
 MOST_COSINE_NOISE = tuned(
     0.4,
@@ -223,24 +223,24 @@ class OutputShift:
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
                 if sqnr >= 300.0:
-                    return f"no difference (wanted: {wanted:.0f})" if wanted > 0.0 else "no difference"
+                    return f"no difference (limit {wanted:.0f})" if wanted > 0.0 else "no difference"
                 shown, limit = deciding_digits(sqnr, wanted, (1, 0), is_least=True)
-                return f"{shown} dB (wanted: {limit})" if wanted > 0.0 else f"{shown} dB"
+                return f"{shown} dB (limit {limit})" if wanted > 0.0 else f"{shown} dB"
             case Measure.COLUMNS if self.columns > 1:
                 typical, limit = _percents(self.typical, self.limit)
                 worst, most = _percents(self.worst, worst_error(self.limit))
-                return f"typical error {typical}, worst column {worst} (wanted: {limit} and {most})"
+                return f"typical error {typical}, worst column {worst} (limit {limit} and {most})"
             case Measure.COLUMNS:
                 typical, limit = _percents(self.typical, self.limit)
-                return f"typical error {typical} (wanted: {limit})"
+                return f"typical error {typical} (limit {limit})"
             case Measure.ANSWERS:
                 chance = 0.0 if self.answers is None else 1.0 / self.answers.total  # one more is let pass
                 changed = self.value if self.answers is None else 1.0 - self.answers.ratio
                 value, limit = _percents(changed, self.limit + chance)
-                return f"{value} of the answers change (wanted: {limit})"
+                return f"{value} of the answers change (limit {limit})"
         value, limit = _percents(self.value, self.limit)
-        what = "of the probability moves" if self.measure is Measure.MOVED else "noise of cosines"
-        return f"{value} {what} (wanted: {limit})"
+        what = "probability error" if self.measure is Measure.MOVED else "cosine error"
+        return f"{what} {value} (limit {limit})"
 
     @property
     def changes(self) -> bool:
@@ -256,7 +256,7 @@ class OutputShift:
             return self.aside
         shares = {"answers": self.answers, "sequences": self.sequences}
         equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one and one.same < one.total]
-        wanted = f" (wanted: {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
+        wanted = f" (limit {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
         return ", ".join(filter(None, [f"{', '.join(equal)} the same{wanted}" if equal else "", self.aside]))
 
     @property

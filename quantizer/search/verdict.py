@@ -349,7 +349,7 @@ class Fix:
             sqnr=verdict.sqnr,
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
-            figure="" if verdict.worst is None else re.sub(r" \(wanted: [^)]*\)", "", verdict.worst.measured),
+            figure="" if verdict.worst is None else re.sub(r" \(limit [^)]*\)", "", verdict.worst.measured),
             speed="" if not latency else "the speed of float" if verdict.has_floats_speed else latency.words,
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,

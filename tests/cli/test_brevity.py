@@ -44,7 +44,7 @@ def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path:
     result = run("quantize", MODEL, *words, *unhurried, *files)
     lines = lines_of(result)
     assert len(lines) == 10
-    assert lines[0].startswith("verdict   fair: output 'logits': 2.7 % of the probability moves")
+    assert lines[0].startswith("verdict   fair: output 'logits': probability error 2.7 %")
     names = [line.split(" ")[0] for line in lines if not line.startswith(" ")]
     assert names[1:4] == ["size", "speed", "int8"]
     assert (names.count("cause"), names.count("try")) == (1, 1)

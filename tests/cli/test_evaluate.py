@@ -185,4 +185,4 @@ def test_a_model_whose_outputs_are_right_is_told_what_it_lacks(files) -> None:
     pair = [str(files / name) for name in ("b.onnx", "q.onnx")]
     result = qprof("evaluate", *pair, "--data", str(files / "data"), "--no-latency")
     why = "the model is hardly smaller than float"  # its time was not measured
-    assert result.stdout.startswith(f"verdict    fair: {why}; output 'y': typical error 0 % (wanted: 2.0 %)")
+    assert result.stdout.startswith(f"verdict    fair: {why}; output 'y': typical error 0 % (limit 2.0 %)")

@@ -46,7 +46,8 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     assert result.exit_code == 0, result.stderr
     (verdict,) = lines(result, "verdict")
     assert verdict.startswith("good: accuracy 100.00 -> 100.00 % of 200 held-out rows (+0.00 points")
-    assert "of the probability moves (wanted: 4.7 %), " in verdict
+    assert "probability error 0." in verdict
+    assert "(limit 4.7 %), " in verdict
     assert out.exists()
     assert (tmp_path / "q.qprof" / "profile.yaml").exists()
     assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]

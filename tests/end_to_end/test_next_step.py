@@ -70,7 +70,7 @@ def test_the_next_step_is_one_and_does_what_it_promises(
     if kind == "promise":
         verdict = printed(*shlex.split(step["command"])).splitlines()[0]
         grade, figure = step["promise"].split(", ", 1)
-        found = re.sub(r" \(wanted: [^)]*\)", "", verdict)
+        found = re.sub(r" \(limit [^)]*\)", "", verdict)
         assert found.startswith(f"verdict   {grade}"), (step[0], verdict)
         assert figure in found, (step[0], verdict)
     elif kind == "page":

@@ -73,7 +73,8 @@ def test_a_model_of_another_tool_is_judged_by_what_its_outputs_look_like(tmp_pat
     assert (found.plan, found.profile) == ("", "")
     (output,) = found.verdict.outputs
     assert output.kind == "a decision"
-    assert "of the probability moves (wanted: 4.7 %)" in output.text
+    assert "probability error " in output.text
+    assert "(limit 4.7 %)" in output.text
     assert output.grade == "good"
 
 

@@ -107,7 +107,7 @@ def test_an_emulator_of_magnitudes_is_judged_by_relative_errors_of_its_columns(
     assert found.grade != "good"
     assert "typical error" in found.sentence
     assert "worst column" in found.sentence
-    assert "(wanted: 2.0 % and 10 %)" in found.sentence
+    assert "(limit 2.0 % and 10 %)" in found.sentence
     tolerant = verdict(model, samples, keep_float=names, tolerance=0.2, target="auto")
     assert tolerant.grade == "good"  # on any processor: the default target saturates without VNNI
 
@@ -128,7 +128,7 @@ def test_by_profile_a_tagger_is_told_to_change_whole_words(tmp_path: Path) -> No
     found = qprof.quantize(model, profile, cost_model="off", equalization="off", bias_correction="off")
     (check,) = found.checks
     assert check.value < check.limit
-    assert "of the sequences the same (wanted: 99.5 %)" in check.text
+    assert "of the sequences the same (limit 99.5 %)" in check.text
     assert "that is fair" in next(f.sentence for f in found.findings if f.code is Code.LIMIT_EXCEEDED)
 
 

@@ -162,7 +162,7 @@ def test_the_tolerance_of_the_user_is_the_limit() -> None:
     x = RNG.normal(size=(64, 1))
     (found,) = output_shifts([{"y": x}], [{"y": x + 0.03 * x.std()}], limits_of("values", tolerance=0.05))
     assert found.excess == pytest.approx(0.6)
-    assert found.text == "output 'y': typical error 3.0 % (wanted: 5.0 %), 30.5 dB"
+    assert found.text == "output 'y': typical error 3.0 % (limit 5.0 %), 30.5 dB"
 
 
 def test_padding_does_not_hide_what_moves() -> None:
@@ -284,7 +284,7 @@ def test_the_share_of_answers_that_change_is_told_as_it_is_and_chance_with_the_l
     x, classes = np.arange(80), limits_of("decision", indices={"y": "s"})
     changed = np.where(x < 1, 5, x)
     (found,) = output_shifts([{"y": x}], [{"y": changed}], classes)
-    assert found.figures == "1.2 % of the answers change (wanted: 5.9 %)"
+    assert found.figures == "1.2 % of the answers change (limit 5.9 %)"
     assert found.excess == 0.0
 
 
@@ -303,7 +303,7 @@ def test_a_limit_of_the_user_is_one_of_decibels_whatever_the_output_is() -> None
     limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "decision"}, 30.0, ())
     (found,) = output_shifts([{"y": x}], [{"y": 1.1 * x}], limits)
     assert found.measure is Measure.NOISE
-    assert found.text == "output 'y': 20.0 dB (wanted: 30)"
+    assert found.text == "output 'y': 20.0 dB (limit 30)"
 
 
 def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:
