@@ -346,9 +346,10 @@ def open_pair(
         for name in quantized_types:
             if name not in float_types:
                 raise ModelError(f"{b}: has {what} '{name}', which {a} has not; {advice}")
+        has_tensor = any(kind.startswith("tensor(") for kind in float_types.values())
         for name, kind in float_types.items():
             other = quantized_types[name]
-            if not kind.startswith("tensor(") and (what == "input" or not _has_tensor(float_types)):
+            if not kind.startswith("tensor(") and (what == "input" or not has_tensor):
                 raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
             both_float = what == "output" and _element_kind(kind) == _element_kind(other)
             if kind != other and not both_float:
@@ -364,10 +365,6 @@ def open_pair(
         float_outputs=tuple(output.name for output in outputs if _element_kind(output.type) == "float"),
         uncompared={o.name: o.type for o in floats.get_outputs() if o.name not in names},
     )
-
-
-def _has_tensor(types: Mapping[str, str]) -> bool:
-    return any(kind.startswith("tensor(") for kind in types.values())
 
 
 def _element_kind(type_text: str) -> str:

@@ -219,8 +219,8 @@ def is_last_state(graph: Graph, name: str) -> bool:
 def decision_reason(graph: Graph, profile: Profile, name: str) -> str:
     """Return the reason why a tensor has probabilities, classes or an order, "" for none.
 
-    Products, powers, complements and choices of probabilities are probabilities, and so are zeros and ones
-    among their factors. Results of Sigmoids only may be a picture, by their values.
+    Products, powers, complements, means and choices of probabilities are probabilities, and so are zeros and
+    ones among their factors. Results of Sigmoids only may be a picture, by their values.
     """
     reason, may_be_picture = _decided(graph, profile, name)
     node = maker_of(graph, name) if may_be_picture else None
@@ -249,8 +249,11 @@ def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
         return (
             _decided(graph, profile, factors[1]) if minuend is not None and (minuend == 1).all() else nothing
         )
-    if node.facts.is_root(node.ir_node, 0) or node.facts.is_power(node.ir_node):
+    is_power = node.facts.is_root(node.ir_node, 0) or node.facts.is_power(node.ir_node)
+    if is_power or node.facts.meaning is Meaning.MEAN:
         factors = factors[:1]
+    elif (parts := parts_of(graph, name)) != (name,):
+        factors = list(parts)
     elif node.facts.arithmetic is not Arithmetic.PRODUCT:
         factors = [given for index, given in enumerate(node.inputs) if given and holds_values(node, index)]
     found: list[tuple[str, bool]] = []

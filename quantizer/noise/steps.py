@@ -35,8 +35,9 @@ def find_steps(graph: Graph) -> tuple[Step, ...]:
             continue
         if not _decides_a_product_or_size(node, graph) or _is_continuous(node, graph):
             continue
-        for name in node.inputs:
-            if name and graph.is_float(name) and _depends_on_weights(name, graph):
+        for name in filter(graph.is_float, node.inputs):
+            # Values of only inputs and constants are exact.
+            if any(one.rule is not None and one.rule.constants for one in upstream(graph, [name])):
                 chooses = node.facts.steps is Steps.CANDIDATES
                 steps.setdefault(name, Step(name, node.name, node.op_type, width, chooses))
     return tuple(steps.values())
@@ -49,11 +50,6 @@ def _makes_whole_numbers(node: Node, graph: Graph) -> bool:
     target = graph.dtype(node.output) if node.output else None
     source = node.input(0)
     return target is not None and target.is_integer() and bool(source) and graph.is_float(source)
-
-
-def _depends_on_weights(name: str, graph: Graph) -> bool:
-    """Whether a tensor depends on weights; values of only inputs and constants are exact."""
-    return any(node.rule is not None and node.rule.constants for node in upstream(graph, [name]))
 
 
 def _is_continuous(node: Node, graph: Graph) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..model.graph import subgraphs
 from ..operators.facts import Values
 from ..operators.graph import Graph, Node
 from ..operators.table import PRODUCTS, Constraint, is_clip
@@ -41,7 +42,7 @@ def before_move(graph: Graph, name: str) -> str | None:
 
 
 def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the tensors that Concat joins to a tensor, in its order; without one, the tensor itself."""
+    """Return the tensors that a tensor is joined of: by Concat, or of branches; else the tensor itself."""
     parts: dict[str, None] = {}
     waiting, visited = [name], set()
     while waiting:
@@ -54,6 +55,9 @@ def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
             waiting = [*(n for n in node.inputs if n), *waiting]
         elif node is not None and node.facts.moves_values:
             waiting = [node.input(0), *waiting]
+        elif node is not None and (bodies := subgraphs(node.ir_node)):
+            at = node.outputs.index(part) - len(node.outputs)  # a Loop's body has its condition in front
+            waiting = [*(str(body.outputs[at].name) for body in bodies), *waiting]
         else:
             parts[part] = None
     return tuple(parts)

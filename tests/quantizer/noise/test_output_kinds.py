@@ -149,9 +149,12 @@ def test_actions_of_a_policy_are_values() -> None:
         "y = Max (p, q)",
         "d = Sub (one, p) y = Mul (d, q)",
         "d = Mul (p, one) y = Mul (d, q)",
+        "d = Squeeze (p, a0) r = ReduceMean <axes = [0]> (d) y = Unsqueeze (r, a0)",
+        "v = ReduceSum <keepdims = 0> (x) b = Greater (v, one) d = If (b) <then_branch = t () => (s) "
+        "{ s = Identity (q) }, else_branch = e () => (u) { u = Sqrt (p) }> y = ReduceMean <axes = [1]> (d)",
     ],
 )
-def test_products_roots_and_complements_of_probabilities_are_probabilities(last: str) -> None:
+def test_products_roots_complements_means_and_branches_of_probabilities_are_probabilities(last: str) -> None:
     body = f"m = MatMul (x, w32_4) n = MatMul (x, w32_4) p = Sigmoid (m) q = Softmax (n) {last}"
     given = {n: np.full(1, v, np.float32) for n, v in (("one", 1.0), ("half", 0.5), ("three", 3.0))}
     assert kinds(net(body, ("x", WORDS), given=given)) == ["decision"]
