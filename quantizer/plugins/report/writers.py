@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
@@ -200,8 +201,4 @@ def junit(report: Report) -> str:
 
 def _xml_text(text: str) -> str:
     """Return a text without the characters that XML has no sign for."""
-
-    def is_allowed(code: int) -> bool:
-        return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
-
-    return "".join(c if is_allowed(ord(c)) else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)

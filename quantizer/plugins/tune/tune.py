@@ -26,13 +26,14 @@ from ....profiles.samples.preprocessing import recipe_file
 from ....profiles.samples.random_samples import check_not_random
 from ....profiles.samples.samples import input_specs
 from ...api.from_samples import own_profile
-from ...api.held_out import read_digests, split_samples
+from ...api.held_out import held_out_labels, read_digests, split_samples
 from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from ...api.options import QuantizeOptions
 from ...api.sources import are_samples, labels_file, samples_of, with_metric_of_labels
 from ...evaluation.cost import Cost
 from ...evaluation.gates import check_truth, truth_doubts
 from ...evaluation.metrics.score import Score, reads_truth
+from ...evaluation.metrics.truth import load_labels
 from ...evaluation.runtimes import open_session
 from ...model.files import ModelLike, model_bytes
 from ...model.folders import PLAN, PROFILE, qprof_folder, quantized_name
@@ -475,6 +476,8 @@ def _with_own_profile(
     specs, state_model = input_specs(prepared.model), float_model(prepared.model)
     digests = read_digests(data, specs, how.limit, show("reading"), state_model)
     split, every = split_samples(digests), range(len(digests.rows))
+    if how.labels is not None and not reads_truth(how.metric):
+        held_out_labels(load_labels(cast("Path", how.labels)), split)  # a check before anything is run
     if how.holdout_data is not None:
         split = replace(split, profiled=digests.chosen(every), profiled_id=digests.identity(every))
     options = QuantizeOptions(provider=how.provider)

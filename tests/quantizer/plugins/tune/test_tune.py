@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.profiles.base.errors import ConfigError, ModelError, WritingError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError, WritingError
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile
@@ -135,6 +135,13 @@ def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halve
     assert not result.separate_holdout
     (found, *_) = (one for one in result.limits if one.code is Code.SEEN_SAMPLES)
     assert found.text.startswith("the profile was made from the held-out samples")
+
+
+def test_labels_that_do_not_fit_are_refused_before_a_profile_is_made(tmp_path) -> None:
+    (tmp_path / "labels.txt").write_text(LABELS.read_text() + "3\n" * 9)
+    with pytest.raises(DataError, match="409 labels, but the samples have 400 rows; give one label"):
+        tuned(None, labels=tmp_path / "labels.txt", output=tmp_path / "o.onnx")
+    assert not (tmp_path / "o.qprof").exists()
 
 
 def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
