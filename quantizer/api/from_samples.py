@@ -83,7 +83,7 @@ from .sources import labels_file, samples_of, with_metric_of_labels
 
 CHOSEN_ON_HELD_OUT = Finding(
     Code.CHOSEN_ON_HELD_OUT,
-    "the fix was chosen on the held-out samples, which flatters a little",
+    "the fix was chosen on the held-out samples, so the figures are slightly too good",
     remedy="measure other samples with qprof evaluate",
 )
 """Remark on a verdict after a fix."""

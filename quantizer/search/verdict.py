@@ -276,7 +276,7 @@ class HeldOut:
         """The findings that make a verdict on them unsure."""
         if self.seen:
             advice = "give others with --holdout-data" if self.are_held_out else "give others"
-            sentence = "judged on the samples of the profile, which flatters"
+            sentence = "judged on the samples of the profile, so the figures are too good"
             return (Finding(Code.SEEN_SAMPLES, sentence, self.source, remedy=advice),)
         if self.rows < FEW_ROWS:
             few = _count(self.samples, "held-out sample")

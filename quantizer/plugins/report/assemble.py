@@ -28,6 +28,7 @@ from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ...search.attribution import Attribution
 from ...search.verdict import Verdict as Judgement
+from ...targets.machine import processor
 from .content import (
     GateResult,
     NodeRecord,
@@ -182,11 +183,12 @@ def _sizes(results: Results) -> tuple[int | None, int | None]:
 
 
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:
-    if analysis is None or analysis.costs is None:
+    if analysis is None or analysis.costs is None or analysis.table is None:
         return None
     before, after = analysis.file_us, total_microseconds(analysis.costs, analysis.graph, analysis.plan)
-    where = f"table of kernels of {analysis.plan.config.target}"
-    return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
+    where = analysis.table.conditions.processor
+    how = "predicted" if processor().has_kernels_of(where) else f"predicted for another processor ({where})"
+    return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, how, where)
 
 
 def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Results) -> dict[str, str]:
@@ -317,23 +319,14 @@ def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed",
 
 def _measured_speed(results: Results) -> Speed | None:
     """Return the time of both models, if it was measured."""
-    latency, where = None, ""
-    if results.evaluation is not None and results.evaluation.latency is not None:
-        latency = results.evaluation.latency
-    elif results.quantization is not None and results.quantization.speed is not None:
+    latency = None if results.evaluation is None else results.evaluation.latency
+    if latency is None and results.quantization is not None and results.quantization.speed is not None:
         latency = results.quantization.speed.after
     if latency is None:
         return None
     where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {counted(latency.samples, 0)}"
-    return Speed(
-        latency.float_ms,
-        latency.quantized_ms,
-        latency.speedup,
-        latency.speedup_low,
-        latency.speedup_high,
-        "measured",
-        where,
-    )
+    quartiles = (latency.speedup_low, latency.speedup_high)
+    return Speed(latency.float_ms, latency.quantized_ms, latency.speedup, *quartiles, "measured", where)
 
 
 # What to think of a model, in one word and one sentence --------------------------------------------------

@@ -164,8 +164,8 @@ class Speed:
     speedup: float  # their ratio; above 1 the quantized model is faster
     low: float | None  # its quartiles; None where it was not measured
     high: float | None
-    how: str  # "predicted" from a table of kernels, or "measured"
-    where: str  # the target, or threads and samples
+    how: str  # "measured", or "predicted" from a table of kernels, maybe for another processor
+    where: str  # the processor of the table, or threads and samples
 
     @property
     def is_slower(self) -> bool:
@@ -354,7 +354,8 @@ class Report(Presented):
         if self.is_of_kept_samples or any(sample.changed for sample in self.samples):
             return False
         is_measured = any(output.measured is not None for output in self.outputs)
-        is_good = self.verdict.level == "good" and not self.verdict.findings
+        verdict = self.verdict
+        is_good = verdict.level == "good" and not verdict.findings and not verdict.besides
         return is_good and is_measured and not self.what_ifs
 
     def headline(self) -> str:

@@ -31,7 +31,9 @@ from ...planning.plan_model import open_plan
 from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of
 from ...search.attribution import Attribution
 from ...search.integer_share import multiplications
+from ...targets.cost_table import CostTable
 from ...targets.loading import load_recipe
+from ...targets.machine import processor
 from ...targets.target import Recipe
 from .content import (
     FloatGroupRecord,
@@ -73,18 +75,22 @@ class Analysis:
         return ActivationRanges(self.graph, self.profile, self.recipe, self.plan.model.opset)
 
     @cached_property
+    def table(self) -> CostTable | None:
+        """Times of kernels on this processor, or if they are unknown, those that the plan was made with."""
+        return None if self.recipe is None else self.recipe.costs_on(processor()) or self.recipe.costs
+
+    @cached_property
     def costs(self) -> Costs | None:
         """Predicted times of the nodes, or None if the target has no table of them."""
-        table = None if self.recipe is None else self.recipe.costs
-        return None if table is None else CostModel(self.graph, self.profile, table).costs(self.plan)
+        return (
+            None if self.table is None else CostModel(self.graph, self.profile, self.table).costs(self.plan)
+        )
 
     @cached_property
     def file_us(self) -> float:
         """Predicted microseconds of the float model as its file has it; 0 without a table of times."""
-        table = None if self.recipe is None else self.recipe.costs
-        if table is None:
-            return 0.0
-        return CostModel(self.prepared.loaded, self.measured, table).float_time_of_run
+        loaded, table = self.prepared.loaded, self.table
+        return 0.0 if table is None else CostModel(loaded, self.measured, table).float_time_of_run
 
     @cached_property
     def limits(self) -> NoiseLimits:

@@ -7,6 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from qprof_onnx.quantizer.plugins.report import assemble, estimates
+from qprof_onnx.quantizer.plugins.report.report import report
+from qprof_onnx.quantizer.targets import cost_table, target
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.machine import Processor
 
 from ....cli.running import qprof
 
@@ -59,6 +64,22 @@ def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path:
     assert result.stdout.count("200") == 1
 
 
+@pytest.mark.parametrize(
+    ("features", "how"),
+    [(("avx2",), "predicted"), (("asimddp",), "predicted for another processor (AMD EPYC")],
+)
+def test_times_are_predicted_by_the_kernels_of_this_processor(
+    made: Path, profile: Path, monkeypatch: pytest.MonkeyPatch, features: tuple[str, ...], how: str
+) -> None:
+    monkeypatch.setattr(target, "costs_of", cost_table.costs_of)  # tests have no times, if they do not ask
+    for module in (estimates, assemble):
+        monkeypatch.setattr(module, "processor", lambda: Processor("x86_64", "", features))
+    made_of = report(MODEL, made / "out.onnx", profile=profile, config=load_recipe())
+    assert made_of.speed is not None
+    assert made_of.speed.how.startswith(how)
+    assert ("avx512_vnni" in made_of.speed.where) is (features != ("avx2",))
+
+
 def test_quantize_writes_its_report(made: Path) -> None:
     assert names(made / "q") == FILES
     assert json.loads((made / "q" / "report.json").read_text())["tensors"]
@@ -68,8 +89,8 @@ def test_evaluate_writes_its_report(made: Path, tmp_path: Path) -> None:
     arguments = (MODEL, made / "out.onnx", "--data", DIGITS / "heldout", "--limit", "2", "--no-latency")
     result = qprof("evaluate", *arguments, "--min-sqnr", "10", "--report", tmp_path / "r")
     assert result.exit_code == 0, result.output
-    report = json.loads((tmp_path / "r" / "report.json").read_text())
-    assert [gate["name"] for gate in report["gates"]] == ["--min-sqnr"]
+    written = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert [gate["name"] for gate in written["gates"]] == ["--min-sqnr"]
 
 
 def test_diff_writes_its_report(profile: Path, tmp_path: Path) -> None:
