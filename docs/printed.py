@@ -464,7 +464,7 @@ def exchange() -> str:
                 f"nodes without a kernel stay float; types {types}; {zero}",
             )
         )
-    return table(("format or runtime", "in", "out", "run or by rule, version", "contents and losses"), rows)
+    return table(("format or runtime", "in", "out", "evidence, version", "contents and losses"), rows)
 
 
 def names() -> str:

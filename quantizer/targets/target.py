@@ -43,8 +43,8 @@ class Verified:
 
     @property
     def title(self) -> str:
-        """The word of tables: "run" or "by rule"."""
-        return "run" if self.how == "run" else "by rule"
+        """The word of tables: "run" or "not run"."""
+        return "run" if self.how == "run" else "not run"
 
 
 @dataclass(frozen=True)

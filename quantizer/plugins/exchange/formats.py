@@ -37,7 +37,7 @@ class ExchangeFormat:
     module: str  # its module, below this room
     lost_reading: str  # what the file cannot tell, one sentence; "" of a format that is not read
     lost_writing: str  # what of a profile or plan it cannot hold, one sentence
-    evidence: str  # "run" or "by rule", with what and its version
+    evidence: str  # "run" or "not run", with what and its version
     is_symmetric: bool = False
 
     @property
@@ -84,7 +84,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "operators; neither histograms, channels nor noise",
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and "
         "tensors that the prepared model no longer has",
-        "by rule: a file of TensorRT 7 in NVIDIA's documentation",
+        "not run: a file of TensorRT 7 in NVIDIA's documentation",
         is_symmetric=True,
     ),
     ExchangeFormat(
@@ -94,7 +94,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "glow",
         "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
         "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
-        "by rule: Glow's source, which has no releases",
+        "not run: Glow's source, which has no releases",
     ),
 )
 
@@ -129,7 +129,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, float tensors (use the converter's --float_fallback), scales of "
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
         "zero point 0",
-        "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads these files",
+        "not run: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads these files",
     ),
     ExchangeFormat(
         "tensor-quant-overrides",
