@@ -83,16 +83,12 @@ FORMER = {
 """Former commands and their replacements."""
 
 
-def module_name(command: str) -> str:
-    """Return the name of a command's module."""
-    return f"{command}_" if iskeyword(command) else command.replace("-", "_")
-
-
 def module_of(command: str) -> OptionalModule:
     """Return the module of a command."""
     plugin = PLUGIN_COMMANDS.get(command)
     place = "cli" if plugin is None else f"quantizer.plugins.{plugin}"
-    return OptionalModule(f"command '{command}'", f"{place}.commands.{module_name(command)}")
+    module = f"{command}_" if iskeyword(command) else command.replace("-", "_")
+    return OptionalModule(f"command '{command}'", f"{place}.commands.{module}")
 
 
 SIGPIPE_EXIT_CODE = 141
@@ -122,11 +118,6 @@ def tell_interruption(error: BaseException | None) -> int:
         return 128 + error.number
     tell("interrupted")
     return 130
-
-
-def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the interruption that an error came from."""
-    return next((one for one in causes(error) if isinstance(one, KeyboardInterrupt)), None)
 
 
 class Commands(click.Group):
@@ -209,7 +200,8 @@ class Commands(click.Group):
             ctx.exit(tell_interruption(error))
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
-            if (interruption := _interruption_of(error) or self.interruptions.error) is not None:
+            interruptions = (one for one in causes(error) if isinstance(one, KeyboardInterrupt))
+            if (interruption := next(interruptions, self.interruptions.error)) is not None:
                 ctx.exit(tell_interruption(interruption))
             if ctx.params.get("debug"):
                 raise

@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import click
 from click.types import StringParamType
 
-from ..profiles.base.errors import NEAR, ConfigError, nearest_path
+from ..profiles.base.errors import ConfigError, nearest_option, nearest_path
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISIONS, settings_of, settings_with
@@ -252,9 +251,8 @@ class FileCommand(Command):
             if words != given:
                 return super().parse_args(ctx, words)
             known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
-            near = get_close_matches(error.option_name.lstrip("-"), known, cutoff=NEAR)
-            options = [f"--{name}" for name in near]
-            raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
+            near = nearest_option(error.option_name.lstrip("-"), known).replace(" '", " '--")
+            raise click.UsageError(f"No such option '{error.option_name}'.{near}", ctx) from None
 
     def _with_settings(self, args: Sequence[str]) -> list[str]:
         """Return words in which an option that is only a setting became --set, with a note for each."""

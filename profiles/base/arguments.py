@@ -14,7 +14,7 @@ from functools import cache, wraps
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from .errors import IN_COMMAND, ConfigError, QprofError, in_python, nearest
+from .errors import IN_COMMAND, ConfigError, QprofError, in_python, nearest_option
 from .options import options_of, types_of, types_of_function
 
 P = ParamSpec("P")
@@ -75,7 +75,7 @@ def check_names(function: str, keywords: Iterable[str], known: Collection[str]) 
     """Refuse keywords of a call that are not known, with the nearest one."""
     for name in keywords:
         if name not in known:
-            near = nearest(name, known) or " docs/migration.md has the names of other quantizers."
+            near = nearest_option(name, known) or " docs/migration.md has the names of other quantizers."
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{near}")
 
 

@@ -119,8 +119,8 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
         lists = [arg for arg in args if kind is UnionType and _type_and_args(arg)[0] is tuple]
         if lists and isinstance(value, list | tuple):
             return read_value(value, lists[0], where)
-        if (words := _words(hint)) and isinstance(value, str):
-            raise not_one_of(where, value, words) from None
+        if (words := _words(hint)) and isinstance(value, str | Enum):
+            raise not_one_of(where, str(value), words) from None
         is_text = kind is str or (kind is UnionType and str in args)
         advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""
         raise MalformedError(f"{where} must be {_expected(hint)}, not {_shown(value)}", advice) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from itertools import count
 
@@ -118,14 +118,14 @@ def not_one_of(where: str, word: str, known: Iterable[str]) -> MalformedError:
     colon = ":" if where.endswith("'") else ""
     return MalformedError(
         f"{where}{colon} '{word}' is not one of {', '.join(words)}",
-        did_you_mean(word, words) or "use one of these",
+        nearest(word, words)[1:].replace("Did", "did") or "use one of these",
     )
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
     """Return the error about a key that is not one of `known`."""
     words = tuple(known)
-    advice = did_you_mean(key, words) or f"known keys are {', '.join(words)}"
+    advice = nearest(key, words)[1:].replace("Did", "did") or f"known keys are {', '.join(words)}"
     return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
 
 
@@ -134,28 +134,43 @@ NEAR = 0.66
 "inspect"."""
 
 
+OF_OTHER_TOOLS: Mapping[str, str] = {
+    **{"entropy": "kl", "int4": "weight-only-4", "int2": "weight-only-2", "f2": "f1"},
+    **dict.fromkeys(("nodes_to_exclude", "ignored_scope"), "--keep-float NAME of a node or operator type"),
+    **dict.fromkeys(("op_types_to_quantize", "nodes_to_quantize"), "--keep-float NAME of each other one"),
+    "per_channel": "--set granularity=per-channel, the default if the target supports it",
+    "reduce_range": "not needed, weights for onnxruntime-x86 and openvino cannot saturate",
+    "calibrate_method": "--calibrator minmax, kl or percentile:99.999",
+    "extra_options": "a setting for each, see docs/migration.md",
+    "quant_format": "--form qdq or qoperator",
+    "preset": "--schema symmetric-uint8 or asymmetric",
+    "subset_size": "--limit N",
+}
+"""Words of other tools, with qprof's."""
+
+
 def same_word(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word with the same letters and digits, as int8 for "QuantType.Int8"; None for none."""
+    """Return the known word with the same letters and digits, as uint8 for "QuantType.QUInt8"; or None."""
     plain = _plain(word.rpartition(".")[2])
-    return next((name for name in known if plain and _plain(name) == plain), None)
+    return next((name for name in known if plain and _plain(name) in (plain, plain.removeprefix("q"))), None)
 
 
 def _plain(word: str) -> str:
     return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" for the known word closest to `word`, or "" when none is close."""
-    question = nearest(word, known).strip()
-    return question[:1].lower() + question[1:]
-
-
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the closest name; "" for none."""
-    known = list(names)
-    same = same_word(name, known)
-    close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    known = {word.lower(): word for word in names}
+    same = same_word(name, known) or OF_OTHER_TOOLS.get(name.lower())
+    close = [same] if same in known else difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR)
+    return f" Did you mean '{known[close[0]]}'?" if close else ""
+
+
+def nearest_option(name: str, names: Iterable[str]) -> str:
+    """Return " In qprof: ..." for an option of another tool, else what `nearest` does."""
+    word = same_word(name, OF_OTHER_TOOLS)
+    return f" In qprof: {OF_OTHER_TOOLS[word]}." if word else nearest(name, names)
 
 
 def nearest_path(path: str) -> str:

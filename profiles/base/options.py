@@ -141,13 +141,14 @@ def options_of(record: type) -> Mapping[str, Option]:
         if get_origin(hints[field.name]) is not Annotated:
             continue
         kind, *metas = get_args(hints[field.name])
+        sentence = sentences.get(field.name, "").partition(" In Python: ")[0]
         for meta in metas:
             if isinstance(meta, Meta) and meta.extra:
                 described: Option = meta.extra["option"]
                 value_kind, words = _kind_and_words(kind)
                 options[field.name] = replace(
                     described,
-                    description=described.description or _help(sentences.get(field.name, "")),
+                    description=described.description or sentence.replace(" [default: ", "  [default: "),
                     words=described.words or words,
                     flag=described.flag or (f"--{field.name.replace('_', '-')}" if described.group else ""),
                     name=field.name,
@@ -155,11 +156,6 @@ def options_of(record: type) -> Mapping[str, Option]:
                     default=None if field.default is MISSING else field.default,
                 )
     return options
-
-
-def _help(sentence: str) -> str:
-    """Return the sentence on a field without its part about Python, and its default separately."""
-    return sentence.partition(" In Python: ")[0].replace(" [default: ", "  [default: ")
 
 
 def _kind_and_words(kind: Any) -> tuple[type, tuple[str, ...]]:

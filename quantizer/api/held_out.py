@@ -53,10 +53,6 @@ class SampleDigests:
         """Return the identity of some of the samples, as a profile has it."""
         return id_of_digests([digest for place in places for digest in self.rows[place]])
 
-    def count_rows(self, places: Iterable[int]) -> int:
-        """Return how many rows some of the samples have."""
-        return sum(len(self.rows[place]) for place in places)
-
 
 @dataclass(frozen=True)
 class SampleSplit:
@@ -200,7 +196,7 @@ def split_samples(
     elif profile is not None and profile != profiled_id:
         profiled, profiled_id, held_out = every, profile, every
         seen = profile == samples.identity(every)
-    rows = judged.count_rows(held_out)
+    rows = sum(len(judged.rows[place]) for place in held_out)
     of_sequences = (0, 0)
     if samples.sequences and others is None:
         of_sequences = (len({samples.sequences[at] for at in held_out}), len(set(samples.sequences)))

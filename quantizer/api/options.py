@@ -59,8 +59,8 @@ def settings_of(name: str, where: str, size: str | None = None) -> dict[str, Any
                 f"{where} {name}: is a type of float nodes; give {option_name}={name}, with or without "
                 f"{where}"
             )
-        near = nearest(name.replace("int", "weight-only-") if name in {"int4", "int2"} else name, PRECISIONS)
-        raise ConfigError(f"{where} {name}: is not known; give one of {', '.join(PRECISIONS)}.{near}")
+        words = f"{', '.join(PRECISIONS)}.{nearest(name, PRECISIONS)}"
+        raise ConfigError(f"{where} {name}: is not known; give one of {words}")
     return dict(PRECISIONS[name])
 
 

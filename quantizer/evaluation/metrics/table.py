@@ -296,7 +296,7 @@ def check_metric(text: str) -> None:
         listed = ", ".join(names).replace("top-1", "top-1 (or another number)")
         raise ConfigError(
             f"metric '{text}': there is no such metric; use one of {listed}, or a function of your "
-            f"own as module:function.{nearest(text, names)}"
+            f"own as module:function.{nearest(text, [*names, *_OTHER_WORDS])}"
         )
 
 

@@ -189,7 +189,9 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
     ("options", "said"),
     [
         ({"calibratr": "mse"}, "there is no keyword 'calibratr'; see help. Did you mean 'calibrator'?"),
-        ({"nodes_to_exclude": ["head"]}, "docs/migration.md has the names of other quantizers."),
+        ({"nodes_to_exclude": ["head"]}, "In qprof: keep_float= of a node or operator type."),
+        ({"bias_mode": "fast"}, "docs/migration.md has the names of other quantizers."),
+        ({"activation_type": "QuantType.QUInt8"}, "did you mean 'uint8'?"),
         ({"calibrator": "msee"}, "calibrator 'msee' is not one of .* did you mean 'mse'?"),
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),

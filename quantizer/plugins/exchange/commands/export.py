@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .....cli.console import echo
-from .....cli.options import EXISTING, MODEL, NEW, FileCommand, FolderWritten
+from .....cli.options import EXISTING, MODEL, NEW, FileCommand, FolderWritten, Name
 from .....profiles.base.presentation import size_text
 from ..formats import FORMATS
 
@@ -17,7 +17,7 @@ from ..formats import FORMATS
 @click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Its float model.")
 @click.option(
     "--format",
-    type=click.Choice(list(FORMATS)),
+    type=Name(lambda: FORMATS),
     metavar="NAME",
     help="Format to write, see above.",
 )
