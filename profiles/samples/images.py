@@ -575,7 +575,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         raise DataError(
             f"{source}: contains pictures, which must be resized and normalised as in training; say "
             f"how with --preprocess {', '.join(BUILT_IN)}, or FILE (a recipe, or the model's own "
-            f"preprocessor_config.json), for example: --data {source} --preprocess imagenet"
+            f"preprocessor_config.json), for example: --data {source} --preprocess {inputs[0].recipe}"
         )
     encoder = image_encoder(preprocessing, inputs)
     (files, others), shown = image_and_other_files(source), shown_location(source)

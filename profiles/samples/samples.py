@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -264,7 +265,10 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
         dtype = np.dtype(value.type.dtype.numpy())
         rows = min(_selected_rows(value), default=None) if dtype.kind in "iu" else None
         specs.append(InputSpec(str(value.name), dtype, shape, rows))
-    outputs, rows = output_specs(model), has_rows(model)
+    outputs, rows, metadata = output_specs(model), has_rows(model), model.metadata_props
+    if metadata.get("task") in ("detect", "segment", "pose", "obb"):  # of Ultralytics
+        size = "x".join(re.findall("[0-9]+", metadata.get("imgsz", "")))
+        specs = [replace(spec, recipe=f"yolo:{size}".strip(":")) for spec in specs]
     return tuple(replace(spec, fed_by=state_output(spec, outputs), has_rows=rows) for spec in specs)
 
 

@@ -39,6 +39,7 @@ class InputSpec:
     rows: int | None = None
     fed_by: str = ""  # output that looks like its value in the next step (`state_output`)
     has_rows: bool = True  # False if a free first axis is one of time, or of letters
+    recipe: str = "imagenet"  # built-in one for pictures, by the metadata of the model, or an example
 
     def __str__(self) -> str:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"

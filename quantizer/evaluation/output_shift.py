@@ -455,12 +455,9 @@ def _values(
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
     """Whether each position answers a frame of a float input; others, as of tokens, are one answer."""
-
-    def has_frames(name: str) -> bool:
-        pairs = [(value.shape[3 - axis], given[name]) for value, given in zip(values, inputs, strict=True)]
-        return all(is_float(array) and count in array.shape[1:] for count, array in pairs)
-
-    return any(has_frames(name) for name in inputs[0])
+    counts = [value.shape[3 - axis] for value in values]
+    each = ([(given[name], n) for given, n in zip(inputs, counts, strict=True)] for name in inputs[0])
+    return any(all(is_float(array) and n in array.shape[1:] for array, n in pairs) for pairs in each)
 
 
 def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Floats]:
