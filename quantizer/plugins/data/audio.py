@@ -132,6 +132,10 @@ class AudioRecipe:
     constants: Constants = of_field(default_factory=dict)
 
 
+STEP = "'window: 576' and 'hop: 512' (samples of a step, and the new ones among them; these are Silero VAD's)"
+"""Lines for a model with a state."""
+
+
 @dataclass(frozen=True, eq=False)
 class AudioEncoder:
     """Makes samples of recordings."""
@@ -204,8 +208,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
         raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
     if window is None and preprocessing.state:
         raise ConfigError(
-            f"{where}: state: goes from window to window, and recordings are not cut into any; add the line "
-            "'window: 512' (the samples of one step of the model)"
+            f"{where}: state: goes from window to window, and recordings are not cut into any; add {STEP}"
         )
     findings: tuple[Finding, ...] = ()
     if recipe.window is None:
@@ -224,6 +227,15 @@ def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
     if len(specs) == 1:
         return specs[0]
+    signals, lines = _lines_of_others(recipe, specs)
+    which = f"input '{signals[0].name}' takes the signal"
+    if len(signals) != 1:
+        which = "the input for the signal is not known (name it, as input: NAME)"
+    raise ConfigError(f"{where}: {which}, and others have no value; add to the recipe {lines}")
+
+
+def _lines_of_others(recipe: AudioRecipe, specs: Sequence[InputSpec]) -> tuple[list[InputSpec], str]:
+    """Return the inputs that may take the signal, and the lines of a recipe that the others need."""
     signals = [spec for spec in specs if spec.name == recipe.input] or [
         spec
         for spec in specs
@@ -232,12 +244,8 @@ def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -
     others = [spec for spec in specs if len(signals) > 1 or spec not in signals]
     names = (spec.name for spec in specs if spec.dtype.kind == "i")
     rates = {name: recipe.rate for name in names if name.lower() == "sr" or "rate" in name.lower()}
-    which = f"input '{signals[0].name}' takes the signal"
-    if len(signals) != 1:
-        which = "the input for the signal is not known (name it, as input: NAME)"
-    raise ConfigError(
-        f"{where}: {which}, and others have no value; add to the recipe {values_advice(others, rates)}"
-    )
+    is_cut = recipe.window or not any(spec.fed_by for spec in others)
+    return signals, values_advice(others, rates) + ("" if is_cut else f", and {STEP}")
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
@@ -261,10 +269,11 @@ def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the windows of a recording, or of those of a folder and its folders, each as a sample."""
     if not preprocessing.reader:
+        _, more = _lines_of_others(AudioRecipe(16000), inputs)
         raise DataError(
             f"{shown_location(source)}: contains recordings, but the sample rate of the model is unknown; "
             "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' (samples "
-            "a second, as the model was trained)"
+            f"a second, as the model was trained){more and f', {more}'}"
         )
     encoder = audio_encoder(preprocessing, inputs)
     files = data_files(source, AUDIO_SUFFIXES, deep=True)

@@ -90,7 +90,8 @@ class _Ranges:
         nodes: dict[str, FloatReason] = {}
         tensors: dict[str, FloatReason] = {}
         for node in self.graph.nodes:
-            if self._has_floats(node):
+            has_floats = any(map(self._is_float, (*node.inputs, *node.outputs)))
+            if has_floats and node.op_type not in CONVERSIONS:
                 for name, reason in (*self._ranges(node), *self._below(node, tensors)):
                     tensors.setdefault(name, reason)
                 for reason in (*self._constants(node), *self._sums(node), *self._schema(node)):
@@ -114,10 +115,6 @@ class _Ranges:
 
     def _is_float(self, name: str) -> bool:
         return bool(name) and self.graph.dtype(name) is ir.DataType.FLOAT
-
-    def _has_floats(self, node: Node) -> bool:
-        names = (*node.inputs, *node.outputs)
-        return node.op_type not in CONVERSIONS and any(map(self._is_float, names))
 
     # Tensors
 

@@ -126,7 +126,7 @@ def _environment() -> Environment:
         drift_distance=drift_distance,
         duration=duration,
         layer_rows=layer_rows,
-        places=node_places,
+        places=lambda nodes: {node.name: f"in {node.run_by}" for node in nodes if node.run_by},
         name=name_code,
         noise_share=lambda sqnr: percent_text(10.0 ** (-sqnr / 20.0)),
         number=number,
@@ -171,11 +171,6 @@ def name_code(name: str) -> Markup:
     if is_long:
         return Markup('<code title="{}">{}</code>').format(visible(name), text)
     return Markup("<code>{}</code>").format(text)
-
-
-def node_places(nodes: Sequence[NodeRecord]) -> dict[str, str]:
-    """Return the runner of each node in a body, by node."""
-    return {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
 
 
 def known_fields(records: Iterable[object]) -> set[str]:

@@ -86,14 +86,11 @@ def _power(node: ir.Node) -> Sequence[Step]:
     exponent = constant_of(node.inputs[1])
     if exponent is None or exponent.size != 1:
         return ()
-    if exponent.item() == 2.0 and not _is_averaged(node.outputs[0]):
+    # Runtimes know a normalisation by its Pow, whose squares become a mean.
+    is_averaged = any(use.node.op_type == "ReduceMean" for use in node.outputs[0].uses())
+    if exponent.item() == 2.0 and not is_averaged:
         return (("Mul", (SOURCE, SOURCE)),)
     return (("Sqrt", (SOURCE,)),) if exponent.item() == 0.5 else ()
-
-
-def _is_averaged(value: ir.Value) -> bool:
-    """Whether the squares become a mean: runtimes know a normalisation by its Pow."""
-    return any(use.node.op_type == "ReduceMean" for use in value.uses())
 
 
 def _exponential(highest: float) -> Step:
