@@ -244,7 +244,8 @@ def _lines_of_others(recipe: AudioRecipe, specs: Sequence[InputSpec]) -> tuple[l
     others = [spec for spec in specs if len(signals) > 1 or spec not in signals]
     names = (spec.name for spec in specs if spec.dtype.kind == "i")
     rates = {name: recipe.rate for name in names if name.lower() == "sr" or "rate" in name.lower()}
-    is_cut = recipe.window or not any(spec.fed_by for spec in others)
+    is_fixed = any(spec.shape and isinstance(spec.shape[-1], int) for spec in signals)
+    is_cut = recipe.window or is_fixed or not any(spec.fed_by for spec in others)
     return signals, values_advice(others, rates) + ("" if is_cut else f", and {STEP}")
 
 
