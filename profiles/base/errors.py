@@ -32,10 +32,10 @@ def _escaped(match: re.Match[str]) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def shown(text: str) -> str:
-    """Return a text on one line that a terminal can show; a long one loses its middle."""
+def shown(text: str, most: int = _MAX_CHARACTERS) -> str:
+    """Return a text on one line that a terminal can show; one longer than `most` loses its middle."""
     line = escaped(text)
-    return line if len(line) <= _MAX_CHARACTERS else f"{line[:650]} ... {line[-340:]}"
+    return line if len(line) <= most else f"{line[: most * 65 // 100]} ... {line[-most * 34 // 100 :]}"
 
 
 IN_COMMAND = ContextVar("in command", default=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...profiles.base.arguments import check_names
@@ -63,16 +63,14 @@ def with_keywords(
 
 def given_fields(record: R) -> set[str]:
     """Return the names of the fields of a record that are not the default."""
-    return {field.name for field in fields(record) if _differs(getattr(record, field.name), _default(field))}
-
-
-def _differs(value: object, default: object) -> bool:
-    """Whether a value differs from the default; arrays are only compared with None."""
-    return value is not default and (type(value) is not type(default) or value != default)
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    given = set[str]()
+    for field in fields(record):
+        value = getattr(record, field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        # Arrays are only compared with None.
+        if value is not default and (type(value) is not type(default) or value != default):
+            given.add(field.name)
+    return given
 
 
 def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe | None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from ...profiles.base.errors import shown
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
@@ -48,6 +49,9 @@ MOST_STEP_ELEMENTS = 2**27
 
 ALIKE = 0.8
 """Noise over that of another node from which both are alike: 1 dB."""
+
+LEAST_PERCENT = 25.0
+"""Of the noise, from which on one node is its cause."""
 
 LARGEST = 1e12
 """Noise above which it is not told from more."""
@@ -122,11 +126,13 @@ class Attribution:
 
     @property
     def cause(self) -> tuple[Finding, ...]:
-        """The finding on the node that adds most noise, or ()."""
+        """The finding on the node that adds most noise, or that no node adds much of it; () without noise."""
         if not self.is_noise:
             return ()
         worst, percent = self.nodes[0], 100.0 * self.shares()[0]
-        sentence = f"{worst.name} adds {percent:.0f} % of the noise, run on {self.samples}"
+        name = shown(worst.name, 60)
+        most = name if percent >= LEAST_PERCENT else f"no single layer: {name} is the noisiest and"
+        sentence = f"{most} adds {percent:.0f} % of the noise, run on {self.samples}"
         return (Finding(Code.MAIN_CAUSE, sentence, worst.name, {"percent": percent}),)
 
 

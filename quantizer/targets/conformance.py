@@ -58,16 +58,13 @@ def _at(node: ir.Node, sentence: str) -> Breach:
     return name_of(node), f"node '{name_of(node)}': {sentence}"
 
 
-def _is_written(node: ir.Node) -> bool:
-    """Whether a node of onnxruntime's own domain is one that quantization writes."""
-    return node.domain == MICROSOFT and node.op_type.startswith(WRITTEN)
-
-
 def _foreign_domains(model: ir.Model, target: Target) -> Iterator[Finding]:
     foreign = Counter(
         node.op_type
         for node in model.graph.all_nodes()
-        if node.domain == MICROSOFT and MICROSOFT not in target.domains and not _is_written(node)
+        if node.domain == MICROSOFT
+        and MICROSOFT not in target.domains
+        and not node.op_type.startswith(WRITTEN)  # by quantization
     )
     for op_type, count in foreign.most_common():
         name = f"{MICROSOFT}.{op_type}"

@@ -175,6 +175,11 @@ def test_the_cause_is_the_worst_node() -> None:
     assert (found.code, found.subject) == (Code.MAIN_CAUSE, "a")
     assert found.text == "a adds 90 % of the noise, run on 8 samples"
     assert attribution({"a": 0.0}).cause == ()
+    (none,) = attribution({f"{n}{'x' * 99}": 1.0 for n in "abcde"}).cause
+    short = f"a{'x' * 38} ... {'x' * 21}"
+    assert (
+        none.text == f"no single layer: {short} is the noisiest and adds 20 % of the noise, run on 8 samples"
+    )
 
 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
