@@ -74,11 +74,7 @@ class EvaluateResult(Evaluation):
 
 @checks_arguments
 def evaluate(
-    model: ModelLike,
-    quantized: QuantizedLike,
-    data: DataSource,
-    judge: Judge | None = None,
-    **keywords: Any,
+    model: ModelLike, quantized: QuantizedLike, data: DataSource, judge: Judge | None = None, **keywords: Any
 ) -> EvaluateResult:
     """Compare a quantized model with the float one on samples: a verdict, SQNR, accuracy, size and latency.
 
@@ -127,11 +123,7 @@ def judged(
 
 
 def compare(
-    model: ModelFile,
-    quantized: ModelFile,
-    samples: DataLike,
-    judge: Judge,
-    found: MadeFrom,
+    model: ModelFile, quantized: ModelFile, samples: DataLike, judge: Judge, found: MadeFrom
 ) -> Evaluation:
     """Return the comparison of both models, without a verdict; errors are those of `evaluate`."""
     judge = with_metric_of_labels(judge)

@@ -18,6 +18,7 @@ from ...profiles.base.errors import ConfigError, DataError, ModelError, PlanErro
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch, replacing_together
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import Progress
 from ...profiles.records.check_samples import Array, chosen_samples
 from ...profiles.records.profile import DataId, Profile
@@ -54,13 +55,7 @@ from ..planning.plan_model import (
     timed_as_run,
 )
 from ..prepare.float16 import narrow_constants
-from ..prepare.prepare import (
-    ModelFile,
-    PreparedModel,
-    ProfileLike,
-    file_of,
-    profile_name,
-)
+from ..prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, profile_name
 from ..search.closed_loop import (
     UnfitSamplesError,
     measured_on_samples,
@@ -282,6 +277,7 @@ def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
     return (Finding(Code.NOTHING_QUANTIZED, sentence, kind, remedy="--verbose prints the reason for each"),)
 
 
+@clocked("write")
 def _write(
     model: ModelFile,
     planned: PlannedModel,

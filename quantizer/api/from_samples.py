@@ -24,17 +24,14 @@ from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch
 from ...profiles.base.progress import Stage, counted, stages
+from ...profiles.base.seconds import clocked
 from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
 from ...profiles.records.store import first_lines, load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
-from ...profiles.samples.objects import (
-    ChosenSamples,
-    DataLike,
-    source_name,
-)
+from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
@@ -88,20 +85,14 @@ CHOSEN_ON_HELD_OUT = Finding(
 )
 """Remark on a verdict after a fix."""
 
-FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
+FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2, precision=0.05)
 """Latency settings for trying a fix: enough to detect a difference of 5 %."""
 
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 """Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
 that chose nothing."""
 
-ON_SAMPLES = (
-    Code.PIXELS,
-    Code.CHANNELS_LAST,
-    Code.EQUAL_SAMPLES,
-    Code.CONSTANT_INPUT,
-    Code.ZERO_STATE,
-)
+ON_SAMPLES = (Code.PIXELS, Code.CHANNELS_LAST, Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.ZERO_STATE)
 """Hints that the samples may not be those that the model will see."""
 
 
@@ -229,17 +220,7 @@ def quantize_from_samples(
         measuring = replace(options, limit=None)  # of what was read
         with ExitStack() as folders:
             task = _Task(
-                model,
-                recipe,
-                kept,
-                profile_file,
-                samples,
-                truth,
-                measuring,
-                output,
-                options,
-                stage,
-                folders,
+                model, recipe, kept, profile_file, samples, truth, measuring, output, options, stage, folders
             )
             best, result = _judge_and_fix(task)
             if options.save_plan is not None:
@@ -568,6 +549,7 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), why)
 
 
+@clocked("rank")
 def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
     """Return the noise of a plan's nodes on the first held-out samples."""
     how = task.measuring

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.findings import Code, Finding, gravest_first
+from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId
 from ...profiles.runtime.states import float_model
@@ -72,6 +73,7 @@ class SampleSplit:
         return self.profiled.some(sorted(self.drawn[:count]))
 
 
+@clocked("read samples")
 def read_digests(
     data: WholeData,
     inputs: Sequence[InputSpec],
@@ -170,10 +172,7 @@ def _draw_number(digests: tuple[int, ...], purpose: bytes = b"held-out") -> byte
 
 
 def split_samples(
-    samples: SampleDigests,
-    *,
-    others: SampleDigests | None = None,
-    profile: DataId | None = None,
+    samples: SampleDigests, *, others: SampleDigests | None = None, profile: DataId | None = None
 ) -> SampleSplit:
     """Return the use of each sample: a quarter is held out, and the rest is profiled; a single one is used
     for both.

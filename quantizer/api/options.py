@@ -22,7 +22,7 @@ from ...profiles.base.findings import Finding
 from ...profiles.base.options import option
 from ...profiles.base.progress import Stage
 from ...profiles.runner.settings import KEPT_SAMPLES
-from ..evaluation.options import QUICK, Judge, LatencySettings, SpeedCheckOptions
+from ..evaluation.options import TOLD, Judge, LatencySettings, SpeedCheckOptions
 from ..targets.config import BLOCK_FORMATS, RestType
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class QuantizeOptions(Judge):
         ConfigError: a number that makes no sense.
     """
 
-    latency: LatencySettings | None = QUICK
+    latency: LatencySettings | None = TOLD
     holdout_data: Annotated[DataSource | None, option("Basic", metavar="DATA", takes="data")] = None
     fix: Annotated[
         Literal["off", "auto"],

@@ -93,11 +93,7 @@ def quantize(
     if output is not None and plan is None and how.save_plan is None:
         how = replace(how, save_plan=qprof_folder(output) / PLAN)
     check_outputs([output, how.save_plan], read)
-    with (
-        notes_once(),
-        opened(model) as path,
-        _output_file(output, path.name) as written,
-    ):
+    with notes_once(), opened(model) as path, _output_file(output, path.name) as written:
         if samples is not None:
             from .from_samples import quantize_from_samples  # with what profiles and judges
 

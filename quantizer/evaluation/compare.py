@@ -210,10 +210,11 @@ class OutputSums:
         longest = max(0 if each is None else each.size for each in (of_float, of_quantized))
         self.dtype, self.kind = str(floats.dtype), kind or self.kind
         self.answers += longest
-        self.mismatches += floats.shape != quantized.shape
         same, common = 0, common_part(floats, quantized)
+        self.mismatches += floats.shape != quantized.shape
         if common is not None:
-            of_float, of_quantized = (answers(values, self.classes)[1] for values in common)
+            if floats.shape != quantized.shape:
+                of_float, of_quantized = (answers(values, self.classes)[1] for values in common)
             if of_float is not None and of_quantized is not None:
                 same = int((of_float == of_quantized).sum())
             self.same += same

@@ -19,18 +19,13 @@ from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels
 from ...profiles.base.progress import Shown, stages
+from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
-from ...profiles.samples.samples import (
-    check_same_again,
-    digest_text,
-    has_rows,
-    input_specs,
-    sample_digests,
-)
+from ...profiles.samples.samples import check_same_again, digest_text, has_rows, input_specs, sample_digests
 from ...profiles.samples.states import follows, runs_with_own_state
 from ...profiles.samples.values import Sample, Samples
 from ..model.identity import model_id
@@ -39,19 +34,9 @@ from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
 from ..targets.machine import int8_kernels_saturate, runs_here
-from .compare import (
-    OutputResult,
-    OutputSums,
-    SampleDifference,
-)
+from .compare import OutputResult, OutputSums, SampleDifference
 from .cost import Cost
-from .doubts import (
-    check_not_instrumented,
-    clip_doubts,
-    doubts,
-    other_graph,
-    saturation_doubts,
-)
+from .doubts import check_not_instrumented, clip_doubts, doubts, other_graph, saturation_doubts
 from .gates import (
     MIN_REFUSED_ROWS,
     GateFailure,
@@ -384,6 +369,7 @@ def _non_finite_finding(output: OutputResult) -> Finding:
     return Finding(Code.NON_FINITE, sentence, output.name, {"elements": count}, remedy)
 
 
+@clocked("judge")
 def evaluate(
     float_path: str | os.PathLike[str],
     quantized_path: str | os.PathLike[str],
@@ -507,7 +493,8 @@ def evaluate(
     metric, score = (None, None) if scoring is None else scoring.result(cut)
     latency = None
     if measuring.latency is not None:
-        settings = replace(measuring.latency, threads=measuring.threads)
+        precision = measuring.latency.precision if gate.min_speedup is None else 0.0
+        settings = replace(measuring.latency, threads=measuring.threads, precision=precision)
         latency = measure(*pair.programs(timed), len(timed), settings)
     del pair  # what follows reads the files of both models, which takes memory too
 

@@ -48,11 +48,7 @@ median, those of signals 2 to 3 dB too good (`noise.output_limits`)."""
 FAIR_DB = 6.0
 """dB below the limit within which an output is fair: twice the error."""
 
-WANTED_DROP = tuned(
-    1.0,
-    figure="none: a point",
-    chosen_on="by hand",
-)
+WANTED_DROP = tuned(1.0, figure="none: a point", chosen_on="by hand")
 """Drop of a score, in its unit, up to which a model is good."""
 
 NARROW = tuned(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...profiles.base.arguments import check_record
@@ -32,12 +32,14 @@ class LatencySettings:
         rounds: rounds at most, at least 1.
         seconds: no new round starts after this time, once MIN_ROUNDS are done.
         samples: how many samples a round runs: the first ones.
+        precision: fraction of the speedup to which it has to be known: rounds end early then. 0 for none.
         threads: threads inside an operator.
     """
 
     rounds: Annotated[int, option("", least=1)] = 30
     seconds: float = 20.0
     samples: int = 4
+    precision: float = 0.0
     threads: Annotated[int, option("", least=1)] = 1
 
     def __post_init__(self) -> None:
@@ -47,6 +49,9 @@ class LatencySettings:
 
 QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
 """For comparing one candidate after the other, as `tune` and `--check-speed` do."""
+
+TOLD = replace(QUICK, precision=0.05)
+"""For the speed of a model that `quantize` makes."""
 
 
 @dataclass(frozen=True)

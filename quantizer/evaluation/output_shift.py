@@ -72,11 +72,7 @@ MOST_COSINE_NOISE = tuned(
 )
 """Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""
 
-NOISE_SLACK = tuned(
-    2.0,
-    figure="none: 3 dB",
-    chosen_on="by hand",
-)
+NOISE_SLACK = tuned(2.0, figure="none: 3 dB", chosen_on="by hand")
 """Noise power over the limit of the kind of output that is let pass: the limits are for estimates, from which
 few samples differ by as much."""
 

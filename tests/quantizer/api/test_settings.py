@@ -12,7 +12,7 @@ import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.options import options_of
 from qprof_onnx.quantizer.api.keywords import recipe_of, with_keywords
-from qprof_onnx.quantizer.evaluation.options import QUICK, LatencySettings
+from qprof_onnx.quantizer.evaluation.options import TOLD, LatencySettings
 
 ROOT = Path(__file__).parents[3]
 RECORDS = (
@@ -35,7 +35,7 @@ def test_for_latency_true_stands_for_the_default_and_false_for_none() -> None:
     assert (
         with_keywords("evaluate", qprof.Judge(latency=None), {"latency": True}).latency == LatencySettings()
     )
-    assert with_keywords("quantize", qprof.QuantizeOptions(), {"latency": True}).latency == QUICK
+    assert with_keywords("quantize", qprof.QuantizeOptions(), {"latency": True}).latency == TOLD
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
+from itertools import count
+
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, Run, measure
+from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, SETTLED_ROUNDS, Run, measure
 from qprof_onnx.quantizer.evaluation.options import LatencySettings
 
 
@@ -37,14 +39,14 @@ def test_speedup_is_float_over_quantized() -> None:
 def test_models_take_turns_on_the_same_samples() -> None:
     machine = Machine(0.040, 0.010)
     machine.measure(samples=2, rounds=1)
-    warm_up = 8  # two runs of each model on each sample
+    warm_up = 6  # one run of float on each sample, and two of the quantized model
     assert machine.log[warm_up:] == [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
 
 
 def test_the_model_that_begins_alternates_from_round_to_round() -> None:
     machine = Machine(0.040, 0.010)
     machine.measure(samples=1, rounds=4)
-    begins = [which for which, _ in machine.log[4:]]
+    begins = [which for which, _ in machine.log[3:]]
     assert begins == ["float", "quantized", "quantized", "float"] * 2
 
 
@@ -57,6 +59,31 @@ def test_fast_models_run_several_times_in_their_turn_equally_often() -> None:
 
 def test_slow_models_stop_when_the_time_is_up() -> None:
     assert Machine(10.0, 10.0).measure(samples=1, rounds=30).rounds == MIN_ROUNDS
+
+
+def test_rounds_end_early_when_the_speedup_is_known_to_the_precision_that_is_asked() -> None:
+    exact = LatencySettings(rounds=30, precision=0.05)
+    machine = Machine(0.040, 0.010)
+    found = measure(machine.run("float"), machine.run("quantized"), 1, exact, clock=machine.clock)
+    assert (found.rounds, found.speedup) == (SETTLED_ROUNDS, pytest.approx(4.0, rel=1e-9))
+    assert Machine(0.040, 0.010).measure(samples=1, rounds=30).rounds == 30
+
+
+@pytest.mark.parametrize("seconds", [0.012, 0.030])
+def test_rounds_go_on_while_they_differ_or_leave_open_which_model_is_faster(seconds: float) -> None:
+    machine, turns = Machine(0.012, seconds), count()
+
+    def disturbed(index: int) -> None:
+        machine.now += seconds * (1.0 + 0.2 * (next(turns) % 3))
+
+    settings = LatencySettings(rounds=20, precision=0.05)
+    assert measure(machine.run("float"), disturbed, 1, settings, clock=machine.clock).rounds == 20
+
+
+def test_a_slow_model_runs_once_before_it_is_timed() -> None:
+    machine = Machine(0.040, 0.010)
+    machine.measure(samples=1, rounds=1)
+    assert machine.log[:-2] == [("float", 0), ("quantized", 0), ("quantized", 0)]
 
 
 def test_the_median_ignores_one_disturbed_round() -> None:
