@@ -127,7 +127,7 @@ def command(
     if report is not None:
         write_report(result, *files, report)
     if as_json:
-        echo(evaluation_json(result))
+        echo(document("evaluation", 1, result, passed=result.passed))
     else:
         echo(result_text(result, title="", rows=LISTED_OUTPUTS))
     if not result.passed:
@@ -145,8 +145,3 @@ def write_report(
 
 LISTED_OUTPUTS = 3
 """Outputs that are listed without --verbose, those with the lowest SQNR, states last; JSON has all."""
-
-
-def evaluation_json(result: Evaluation) -> str:
-    """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
-    return document("evaluation", 1, result, passed=result.passed)

@@ -14,6 +14,7 @@ from ...profiles.base.findings import Code, Severity, of_severity
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import MIXED, OF_JUDGING, QuantizeOptions
 from ...quantizer.evaluation.options import Gate, SpeedCheckOptions
+from ...quantizer.targets.config import DATA_FREE, OF_ACTIVATIONS
 from ..console import (
     REPORTER,
     Stages,
@@ -207,7 +208,7 @@ def _lines_of_judged(
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{shlex.join(fix.options)}: {fix.brings}"
-        yield "", _command_with(fix)
+        yield "", command_with(fix, judged.profile)
     yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose, width=9)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
@@ -217,12 +218,16 @@ def _lines_of_judged(
         yield "deploy", "in place of the float model: docs/how-to/deploy.md"
 
 
-def _command_with(fix: Fix) -> str:
-    """Return this command with the options of a fix, without those that it replaces."""
-    words, given = ["qprof", "quantize"], iter(current_run().arguments)
-    replaced = {"--as"} if "mode" in fix.settings else {*fix.options} - {"--set"}
+def command_with(fix: Fix, profile: str) -> str:
+    """Return this command with the options of a fix and its profile, without those without effect then."""
+    words, given, mode = ["qprof", "quantize"], iter(current_run().arguments), fix.settings.get("mode")
+    gone = {*fix.settings, *(OF_ACTIVATIONS if mode in DATA_FREE else ())}
+    flags = {"--as"} if mode else {*fix.options} - {"--set"}
+    flags |= {f"--{name.replace('_', '-')}" for name in gone}
     for word in given:
-        values = [next(given)] if word in ("--set", *replaced) else []
-        if word not in replaced and not {value.partition("=")[0] for value in values} & fix.settings.keys():
+        values = [next(given)] if word in ("--set", *flags) else []
+        if word not in flags and gone.isdisjoint(value.partition("=")[0] for value in values):
             words += [word, *values]
-    return shlex.join([*words, *fix.options])
+    # A mode that needs no profile would make none, and judge outputs without it.
+    used = ["--profile", profile] if mode in DATA_FREE and profile and "--profile" not in words else []
+    return shlex.join([*words, *used, *fix.options])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -18,10 +19,11 @@ import qprof_onnx as api
 from click.testing import Result
 from jsonschema import Draft202012Validator
 from onnx import numpy_helper, parser
-from qprof_onnx.cli.commands.quantize import summary_text
+from qprof_onnx.cli.commands.quantize import command, command_with, summary_text
+from qprof_onnx.cli.console import current_run
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
-from qprof_onnx.quantizer.search.verdict import Verdict
+from qprof_onnx.quantizer.search.verdict import Fix, Verdict
 
 from .running import qprof
 
@@ -319,3 +321,14 @@ def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
         "warning: keys and values are int8",
         "note: a is balanced",
     ]
+
+
+def test_the_command_of_quantized_weights_has_the_profile_and_no_option_without_effect() -> None:
+    given = "m.onnx --data d --calibrator kl --set granularity=per-channel --set schema=symmetric -o q.onnx"
+    fix = Fix({"mode": "weight-only", "weight_type": "int8"})
+    with click.Context(command):
+        current_run().arguments = tuple(given.split())
+        printed = command_with(fix, "q.qprof/profile.yaml"), command_with(fix, "")
+    rest = "qprof quantize m.onnx --data d --set granularity=per-channel -o q.onnx"
+    profiled = f"{rest} --profile q.qprof/profile.yaml --as weight-only-8"
+    assert printed == (profiled, f"{rest} --as weight-only-8")
