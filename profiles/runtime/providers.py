@@ -77,6 +77,12 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
             "with --custom-ops LIB, or, if it is a function of another file, put that into the model: "
             "qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
         )
+    opsets = re.search(r"Opset (\d+) is under .* domain (\S+) is till opset (\d+)", str(error))
+    if opsets is not None:
+        return (
+            f"{name}: opset {opsets[1]} of {opsets[2]} is too new: this onnxruntime runs up to {opsets[3]}; "
+            f"export the model with opset {opsets[3]} or older, or install a newer onnxruntime"
+        )
     return (
         f"{name}: onnxruntime cannot load it: {text}; check the model with onnx.checker, and that this "
         "onnxruntime has its operators"

@@ -22,6 +22,7 @@ from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.check_samples import CheckSample, check_samples_place
 from ...profiles.records.merge import merge_profiles
+from ...profiles.records.non_finite import check_outputs_have_numbers
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
@@ -134,6 +135,7 @@ def profile_model(
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)
+    check_outputs_have_numbers(profile, prepared.graph.outputs)
     if output is not None:
         if format == "qprof":
             save_profile(profile, output)
@@ -152,6 +154,10 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
         from ..planning.needed_tensors import needed_tensors
 
         settings = replace(settings, tensors=needed_tensors(graph, hidden) | columns.keys())
+    for name, axis in () if isinstance(settings.channels, str) else settings.channels.items():
+        shape = graph.shape(name) if name in graph.values else None
+        if shape is not None and not -len(shape) <= axis < len(shape):
+            raise ConfigError(f"channels: '{name}' has {len(shape)} axes, and {axis} is none; give another")
     if settings.channels == "weighted-layers":
         recorded = {**columns, **weighted_channels(graph)}
         read = {name: axis for name, axis in recorded.items() if name not in hidden}

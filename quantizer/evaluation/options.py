@@ -90,7 +90,7 @@ class Gate:
 
     min_sqnr: Annotated[float | None, option("Quality", metavar="DB")] = None
     min_speedup: Annotated[float | None, option("Speed", metavar="X")] = None
-    max_drop: Annotated[float | None, option("Quality", metavar="POINTS", takes="points")] = None
+    max_drop: Annotated[float | None, option("Quality", metavar="POINTS", takes="points", least=0)] = None
     min_score: Annotated[float | None, option("Quality", metavar="SCORE", takes="points")] = None
     max_size: Annotated[float | None, option("Files", metavar="SIZE", takes="size")] = None
 

@@ -54,7 +54,7 @@ from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, with_shapes
 from ..targets.config import DATA_FREE, QuantConfig
 from ..targets.cost_table import CostTable
-from ..targets.machine import Processor
+from ..targets.machine import Processor, runs_here
 from ..targets.target import Recipe
 from .facts import PlanningFacts, planning_facts, with_chains
 from .hybrid import with_int8_weights
@@ -309,7 +309,7 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     )
 
 
-NOT_HERE = "not predicted for this processor; --check-speed measures it"
+NOT_HERE = "not predicted for this processor"
 
 PRINTED = 0.005  # half of the last digit of a printed ratio
 
@@ -317,6 +317,15 @@ PRINTED = 0.005  # half of the last digit of a printed ratio
 @clocked("price")
 def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     """Return the predicted time of a run on a processor, or why none is; "" if the plan has no time."""
+    found = _predicted_on(here, planned)
+    if not found or not isinstance(found, str):
+        return found
+    target = planned.plan.config.target
+    measured = "--check-speed measures it" if runs_here(target) else f"measure it on a machine of {target}"
+    return f"{found}; {measured}"
+
+
+def _predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
     if time is None:
         return ""
@@ -331,8 +340,7 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     share = max(guessed.float_us / predicted.float_us, guessed.planned_us / predicted.planned_us)
     if share <= max(table.error, PRINTED):
         return predicted
-    reason = f"{share:.0%} of the time is that of kernels that were not measured"
-    return f"not predicted: {reason}; --check-speed measures it"
+    return f"not predicted: {share:.0%} of the time is that of kernels that were not measured"
 
 
 def timed_as_run(planned: PlannedModel) -> PlannedModel:

@@ -223,7 +223,8 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         yield cost.larger()
     if cost.is_slower and cost.latency is not None:
         sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
-        is_of_use = SPEED.is_installed and not composition.is_weights_only
+        has_plan = composition.nodes > 0  # else another tool made the model
+        is_of_use = SPEED.is_installed and has_plan and not composition.is_weights_only
         remedy = "--check-speed keeps slower nodes in float" if is_of_use else ""
         yield Finding(
             Code.FLOAT_IS_FASTER, sentence, figures={"speedup": cost.latency.speedup}, remedy=remedy

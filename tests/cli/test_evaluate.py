@@ -178,6 +178,7 @@ def test_a_model_that_is_slower_than_float_says_so_below_its_verdict(files) -> N
     against_it = tuple(against(slow.composition, slow.cost))
     shown = replace(found, verdict=replace(slow, findings=against_it)).presentation()
     assert any(str(one).startswith("slower than float: 0.50 times as fast") for one in shown.findings)
+    assert "--check-speed" not in str(against_it)  # qprof did not make the model
 
 
 def test_a_model_whose_outputs_are_right_is_told_what_it_lacks(files) -> None:

@@ -124,6 +124,13 @@ def test_a_library_without_the_operator_is_named_in_the_refusal() -> None:
     assert text.startswith("model.onnx: onnxruntime has no operator acme:Twice, nor has libother.so; ")
 
 
+def test_a_model_newer_than_onnxruntime_is_refused_with_the_newest_opset() -> None:
+    text = "Opset 99 is under development. Current official support for domain ai.onnx is till opset 28."
+    assert load_refusal("m.onnx", RuntimeError(text)).startswith(
+        "m.onnx: opset 99 of ai.onnx is too new: this onnxruntime runs up to 28; export the model with opset 28"
+    )
+
+
 @pytest.mark.usefixtures("none_loaded")
 def test_a_plan_is_explained_with_the_library_and_asks_for_it_without(
     files: Path, monkeypatch: pytest.MonkeyPatch

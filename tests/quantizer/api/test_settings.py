@@ -41,6 +41,11 @@ def test_for_latency_true_stands_for_the_default_and_false_for_none() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda m: qprof.evaluate(m, m, [], gate=qprof.Gate(max_drop=-1.0)), "max_drop: -1 is below 0"),
+        (
+            lambda m: qprof.profile(m, m.parent / "heldout", channels={"image": 4}),
+            "'image' has 4 axes, and 4",
+        ),
         (lambda m: qprof.evaluate(m, m, [], lables=[1]), "evaluate: .*'lables'.* Did you mean 'labels'?"),
         (lambda m: qprof.compare_layers(m, m, [], metric="f1"), "compare_layers: .* no keyword 'metric'"),
         (lambda m: qprof.profile(m, [], thread=2), "profile: .*'thread'.* Did you mean 'threads'?"),

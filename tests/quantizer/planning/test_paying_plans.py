@@ -17,6 +17,7 @@ from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.plan.plan import Kind, PredictedTime, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.planning import plan_model
 from qprof_onnx.quantizer.planning.plan_model import (
     NOT_HERE,
     PlannedModel,
@@ -88,12 +89,21 @@ def test_a_prediction_is_printed_on_the_processor_whose_times_it_is_of(net: Netw
     assert printed == made.plan.origin.time
     assert isinstance(printed, PredictedTime)
     assert printed.error_text == ""  # the table was held against no models
-    assert predicted_on(replace(HERE, features=("avx2",)), made) == NOT_HERE
+    assert predicted_on(replace(HERE, features=("avx2",)), made) == f"{NOT_HERE}; --check-speed measures it"
     read = replace(made, facts=None, cost_model=None)
     assert (predicted_on(HERE, read), predicted_on(replace(HERE, features=("avx2",)), read)) == (
         printed,
-        NOT_HERE,
+        f"{NOT_HERE}; --check-speed measures it",
     )
+
+
+def test_a_model_for_another_machine_is_to_be_measured_there(
+    net: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planned_model(net, table(4.0))
+    monkeypatch.setattr(plan_model, "runs_here", lambda target: False)
+    text = predicted_on(replace(HERE, features=("avx2",)), made)
+    assert str(text).startswith(f"{NOT_HERE}; measure it on a machine of ")
 
 
 def test_a_prediction_is_of_a_run_as_the_data_have_it() -> None:
