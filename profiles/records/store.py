@@ -43,12 +43,7 @@ from .channel_statistics import Channels, Floats, Integers, fault
 from .check_samples import ADVICE as SAMPLES_ADVICE
 from .check_samples import check_samples_place, read_samples_file, samples_content, samples_file
 from .histogram import BINS, UNKNOWN_BINS, Bins, EqualBins, Histogram, exact_sum
-from .profile import (
-    FLOAT_DTYPES,
-    ModelId,
-    Profile,
-    TensorProfile,
-)
+from .profile import FLOAT_DTYPES, ModelId, Profile, TensorProfile
 
 FORMAT = "qprof-profile/1"
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"

@@ -18,12 +18,7 @@ from .session import plain_session, run_sample
 
 
 def model_samples(
-    data: DataLike,
-    model: ir.Model,
-    limit: int | None = None,
-    *,
-    by_row: bool = False,
-    notes: bool = True,
+    data: DataLike, model: ir.Model, limit: int | None = None, *, by_row: bool = False, notes: bool = True
 ) -> Samples:
     """Return the samples of a source, in a fixed order; states come from the float model, on one thread."""
     return open_samples(data, input_specs(model), limit, by_row=by_row, notes=notes, model=float_model(model))

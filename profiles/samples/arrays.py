@@ -22,16 +22,7 @@ from ..base.findings import Code, Finding
 from ..records.check_samples import SUFFIX, is_samples_file
 from .batches import fixed_batch, in_batches
 from .preprocessing import Preprocessing, recipe_of
-from .storage import (
-    DataFile,
-    data_file,
-    entries_of,
-    exists,
-    is_file,
-    is_folder,
-    joined,
-    shown_location,
-)
+from .storage import DataFile, data_file, entries_of, exists, is_file, is_folder, joined, shown_location
 from .values import (
     ArrayHeader,
     InputSpec,

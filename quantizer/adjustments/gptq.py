@@ -39,11 +39,7 @@ from .second_moments import Moments, ProductInput, product_input
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-DAMPING = tuned(
-    0.01,
-    figure="Frantar et al., section 3.3",
-    chosen_on="the paper's models",
-)
+DAMPING = tuned(0.01, figure="Frantar et al., section 3.3", chosen_on="the paper's models")
 """Share of the mean second moment that is added to each column's own."""
 
 CHUNK = 1 << 20

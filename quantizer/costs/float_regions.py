@@ -439,21 +439,13 @@ def saves_too_little(model: CostModel, plan: QuantPlan, predicted: PredictedTime
 def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:
     """Return why the nodes of regions stay float: with a code whose details are the two times."""
     return {
-        name: because(
-            code,
-            int8_ms=region.quantized_ms,
-            float_ms=region.float_ms,
-        )
+        name: because(code, int8_ms=region.quantized_ms, float_ms=region.float_ms)
         for region in regions
         for name in region.nodes
     }
 
 
-UNPROFITABLE = (
-    ReasonCode.PREDICTED_SLOWER,
-    ReasonCode.SAVES_TOO_LITTLE,
-    ReasonCode.MODEL_SAVES_TOO_LITTLE,
-)
+UNPROFITABLE = (ReasonCode.PREDICTED_SLOWER, ReasonCode.SAVES_TOO_LITTLE, ReasonCode.MODEL_SAVES_TOO_LITTLE)
 """Reasons of nodes that could be quantized and would save too little time."""
 
 

@@ -63,19 +63,13 @@ DEFAULT_KERNEL = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
 
 NODES_PER_PASS = tuned(
-    2.0,
-    figure="measured 1.8 to 2.7 (DECISIONS.md, 29)",
-    chosen_on="loops",
-    holds=(1.6, 2.5),
+    2.0, figure="measured 1.8 to 2.7 (DECISIONS.md, 29)", chosen_on="loops", holds=(1.6, 2.5)
 )
 """Nodes on a single element that take as long as a run of an inner graph, such as a pass of a Loop."""
 
 
 MIN_SAVED_US = tuned(
-    2.0,
-    figure="predicted times of small nodes are wrong by as much",
-    chosen_on="by hand",
-    holds=(1.6, 2.5),
+    2.0, figure="predicted times of small nodes are wrong by as much", chosen_on="by hand", holds=(1.6, 2.5)
 )
 """Microseconds that another way of writing a node has to save."""
 

@@ -39,11 +39,7 @@ ROUNDING = 1.0 / 12.0
 """Power of rounding, in squares of the step."""
 
 
-QUIET_SEQUENCES = tuned(
-    20.0,
-    figure="estimates were 10 to 23 dB too good",
-    chosen_on="six trained LSTMs",
-)
+QUIET_SEQUENCES = tuned(20.0, figure="estimates were 10 to 23 dB too good", chosen_on="six trained LSTMs")
 """By how much the rounding of a recurrent node is more than its share of the signal, if its sequences are not
 known: quiet ones lose most."""
 

@@ -62,18 +62,10 @@ SIGNAL_DB = tuned(
 """Relative to the variation: for a picture whose brightness has a deviation of a quarter of the range this is
 a PSNR of 50 dB, which costs a network of 38 dB 0.3 dB, and one of 35 dB 0.14."""
 
-STEP_SHARE = tuned(
-    1.0 / 40.0,
-    figure="none: 2 % of the values become another number",
-    chosen_on="by hand",
-)
+STEP_SHARE = tuned(1.0 / 40.0, figure="none: 2 % of the values become another number", chosen_on="by hand")
 """Deviation of rounding noise, in steps."""
 
-COMPARED_DB = tuned(
-    30.0,
-    figure="none: the order of 1 % of the pairs changes",
-    chosen_on="by hand",
-)
+COMPARED_DB = tuned(30.0, figure="none: the order of 1 % of the pairs changes", chosen_on="by hand")
 """Of what is compared, over what varies."""
 
 TOLERANCE = tuned(

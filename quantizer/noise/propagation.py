@@ -436,12 +436,7 @@ def _correction(measured: Floats, expected: Floats) -> Floats:
     return np.where(is_known, np.clip(ratio, 1.0 / MAX_CORRECTION, MAX_CORRECTION), 1.0)
 
 
-STRAIGHT = tuned(
-    2.0,
-    figure="none: 3 dB",
-    chosen_on="by hand",
-    holds=(1.6, 2.5),
-)
+STRAIGHT = tuned(2.0, figure="none: 3 dB", chosen_on="by hand", holds=(1.6, 2.5))
 """Largest factor by which the transmitted noise may differ from proportion, from the measured level down to
 `LEVEL_RANGE` of it, if a gain is assumed to be constant."""
 
@@ -468,12 +463,7 @@ def _steep_functions(gains: NoiseGains, measured: Mapping[str, Floats]) -> Itera
                 yield node
 
 
-MAX_COPY_NOISE = tuned(
-    10.0,
-    figure="none",
-    chosen_on="by hand",
-    holds=(8.0, 12.5),
-)
+MAX_COPY_NOISE = tuned(10.0, figure="none", chosen_on="by hand", holds=(8.0, 12.5))
 """Noise over signal in the rounded copy beyond which the measurement does not apply to a plan: between float
 products, no plan rounds as much as the copy."""
 

@@ -185,10 +185,7 @@ class Fill:
         return f"{node.op_type} fills with {value:g}: only zero surely has an integer form" if value else ""
 
 
-PADDING = Fill(
-    index=2,
-    applies=lambda node: node.attributes.get_string("mode", "constant") == "constant",
-)
+PADDING = Fill(index=2, applies=lambda node: node.attributes.get_string("mode", "constant") == "constant")
 """Of Pad."""
 EXTRAPOLATION = Fill(
     attribute="extrapolation_value",

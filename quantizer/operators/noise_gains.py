@@ -56,8 +56,7 @@ class NoisyInput:
             return None
         step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
         return mean_of(
-            self._values,
-            lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
+            self._values, lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step))
         )
 
     def transmitted(self, power: float) -> float | None:

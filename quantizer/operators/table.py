@@ -316,11 +316,7 @@ _RULES: tuple[Rule, ...] = (
         gain=unit_gain,
     ),
     _pass("Mean", data=None, elementwise=True),
-    _combine(
-        "PRelu",
-        layout=ChannelLayout.CHANNELS_FIRST,
-        scaling=ChannelScaling.ELEMENTS,
-    ),
+    _combine("PRelu", layout=ChannelLayout.CHANNELS_FIRST, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
     Rule(
         "AveragePool",

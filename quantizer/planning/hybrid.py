@@ -61,17 +61,10 @@ from .stored_weights import (
     weight_storage,
 )
 
-MIN_TABLE_ELEMENTS = tuned(
-    16384,
-    figure="a smaller table saves less than 50 kB",
-    chosen_on="by hand",
-)
+MIN_TABLE_ELEMENTS = tuned(16384, figure="a smaller table saves less than 50 kB", chosen_on="by hand")
 """Fewest elements of an embedding table that is quantized whatever the mode."""
 MIN_WEIGHT_ELEMENTS = tuned(
-    1024,
-    figure="a smaller weight saves less than 3 kB",
-    chosen_on="by hand",
-    holds=(1024, 1024),
+    1024, figure="a smaller weight saves less than 3 kB", chosen_on="by hand", holds=(1024, 1024)
 )
 """Fewest elements of a weight that is quantized: the two nodes that dequantize it and the names of its
 parameters take about 500 bytes of the file."""
@@ -94,25 +87,12 @@ MAX_SCAN_TIME = tuned(
 _NOISE_UNKNOWN = (ReasonCode.NOT_OBSERVED, ReasonCode.BODY_NOT_RUN)
 """Reasons of float nodes whose noise nobody knows, as their tensors had no values."""
 
-MIN_ELEMENTS_PER_SCALE = tuned(
-    8,
-    figure="a scale takes 4 bytes, these 8",
-    chosen_on="by hand",
-    holds=(6, 10),
-)
+MIN_ELEMENTS_PER_SCALE = tuned(8, figure="a scale takes 4 bytes, these 8", chosen_on="by hand", holds=(6, 10))
 """Fewest elements for each scale of an embedding table or of the weight of a float node."""
 MAX_MOVING_NODES = 8  # most nodes that move the entries of a table before they are used
-MIN_TABLE_SQNR_DB = tuned(
-    35.0,
-    figure="none",
-    chosen_on="by hand",
-)
+MIN_TABLE_SQNR_DB = tuned(35.0, figure="none", chosen_on="by hand")
 """Least SQNR of an embedding table without a limit by the user."""
-MIN_DYNAMIC_SQNR_DB = tuned(
-    10.0,
-    figure="none: noise of a tenth of the signal",
-    chosen_on="by hand",
-)
+MIN_DYNAMIC_SQNR_DB = tuned(10.0, figure="none: noise of a tenth of the signal", chosen_on="by hand")
 """SQNR below which even dynamic quantization is too coarse for mode auto."""
 
 Floats = npt.NDArray[np.float32]
@@ -161,13 +141,7 @@ def find_hybrids(facts: PlanningFacts, choices: Mapping[str, Choice], known: Kno
     return hybrids
 
 
-def _hybrid(
-    node: Node,
-    rule: Rule,
-    choice: Choice,
-    facts: PlanningFacts,
-    known: Known,
-) -> Choice | None:
+def _hybrid(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, known: Known) -> Choice | None:
     """Return the dynamic or weight-only choice for a node left in float, or None."""
     why = known.floats.get(node.name)
     config, target = facts.config, facts.target
@@ -331,11 +305,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
             return Choice(
                 Kind.FLOAT,
                 because(
-                    ReasonCode.BELOW_SQNR_LIMIT,
-                    tensor=noisiest,
-                    type=UINT8.name,
-                    sqnr=sqnr,
-                    limit=least_sqnr,
+                    ReasonCode.BELOW_SQNR_LIMIT, tensor=noisiest, type=UINT8.name, sqnr=sqnr, limit=least_sqnr
                 ),
             )
         listed = " and ".join(f"'{name}'" for name in rounded)

@@ -41,15 +41,7 @@ from ..targets.config import DATA_FREE, FEW_BITS
 from .facts import PlanningFacts
 from .hybrid import formats_of_ends, with_int8_weights
 from .known import NOTHING, Known
-from .planner import (
-    NO_FLOATS,
-    Decision,
-    FloatRule,
-    decide,
-    decision_of,
-    rounded_outputs,
-    unprofitable,
-)
+from .planner import NO_FLOATS, Decision, FloatRule, decide, decision_of, rounded_outputs, unprofitable
 from .selection import multiplications_per_output
 
 Floats = npt.NDArray[np.float64]

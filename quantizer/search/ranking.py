@@ -34,13 +34,7 @@ from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .integer_share import assumed_prices
 from .run_samples import RunSamples
-from .submodels import (
-    SampleWalk,
-    node_groups,
-    only_quantized,
-    segment_starts,
-    splittable_model,
-)
+from .submodels import SampleWalk, node_groups, only_quantized, segment_starts, splittable_model
 
 V = TypeVar("V")
 
@@ -72,11 +66,7 @@ Group = tuple[tuple[str, ...], ...]
 
 
 def ranked_nodes(
-    planned: PlannedModel,
-    samples: RunSamples,
-    *,
-    provider: str = CPU,
-    noise: NoiseOf | None = None,
+    planned: PlannedModel, samples: RunSamples, *, provider: str = CPU, noise: NoiseOf | None = None
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 

@@ -55,14 +55,7 @@ from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
 from .machine import processor
 from .packaged import packaged_text, target_names
-from .target import (
-    ALL_OTHERS,
-    CHAIN_IMPLEMENTATIONS,
-    LUT_IMPLEMENTATIONS,
-    Recipe,
-    Target,
-    Verified,
-)
+from .target import ALL_OTHERS, CHAIN_IMPLEMENTATIONS, LUT_IMPLEMENTATIONS, Recipe, Target, Verified
 
 AUTO = "auto"
 """In the place of a target's name: the default one of this machine."""
