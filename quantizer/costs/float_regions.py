@@ -178,7 +178,7 @@ class Prices:
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
     """Return the costs of nodes and conversions in microseconds, predicted or measured."""
-    quantized = [n.name for n in graph.nodes if is_quantized(n.name, plan)]
+    quantized = {n.name: None for n in graph.nodes if is_quantized(n.name, plan)}
     crossings = list(_crossings(graph, plan, profile, costs))
     for group in costs.together:
         if len(group) > 1 and all(name in quantized for name in group):

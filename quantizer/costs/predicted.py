@@ -9,6 +9,7 @@ fused into another costs nothing or its additional time. An operator that is not
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -167,7 +168,8 @@ class CostModel:
             return self.sizes
         groups = channel_groups(self.graph, plan)
         padded = {group: wanted[group.tensors[0]] for group in groups if group.tensors[0] in wanted}
-        return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
+        shapes = self.sizes.shapes
+        return Sizes(self.graph, {**shapes, **padded_shapes(shapes, self.graph, padded)})
 
     def costs(self, plan: QuantPlan) -> Costs:
         """Return the times of the nodes in float and as planned; `border` is of every float activation."""
@@ -435,9 +437,9 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
     if not FORMS[plan.config.form].kernels_on_codes:
         return {}
 
-    def time_around(group: ChannelGroup, padded: Mapping[ChannelGroup, int]) -> float:
+    def time_around(group: ChannelGroup, shapes: Mapping[str, Shape]) -> float:
         """Return the microseconds of the nodes around a group."""
-        sizes = Sizes(model.graph, padded_shapes(model.sizes.shapes, model.graph, padded))
+        sizes = Sizes(model.graph, shapes)
         nodes = ((model.graph.node(name), plan.nodes[name]) for name in group.nodes)
         return sum(
             model.integer_time(node, entry, plan, sizes=sizes) - model.fold_of(node, entry, sizes)[1]
@@ -446,10 +448,12 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
 
     groups = channel_groups(model.graph, plan)
     padded = {group: size for group in groups if (size := filled_up(group.channels)) != group.channels}
+    shapes = {**model.sizes.shapes, **padded_shapes(model.sizes.shapes, model.graph, padded)}
     for group in list(padded):
-        others = {other: size for other, size in padded.items() if other is not group}
-        if time_around(group, others) <= time_around(group, padded):
-            padded = others
+        own = padded_shapes(shapes, model.graph, {group: group.channels})
+        if time_around(group, ChainMap(own, shapes)) <= time_around(group, shapes):
+            shapes |= own
+            del padded[group]
     return {name: size for group, size in padded.items() for name in group.tensors}
 
 

@@ -89,13 +89,13 @@ def _elements(name: str, profile: Profile) -> float:
 def padded_shapes(
     shapes: Mapping[str, Shape], graph: Graph, channels: Mapping[ChannelGroup, int]
 ) -> dict[str, Shape]:
-    """Return shapes with as many channels as given in groups of activations, and in their constants."""
-    padded = dict(shapes)
+    """Return the shapes of groups of activations, and their constants, with as many channels as given."""
+    padded: dict[str, Shape] = {}
     for group, size in channels.items():
         axes = [(name, CHANNELS) for name in group.tensors]
         axes += [(graph.node(node).input(index), axis) for node, index, axis in group.constants]
         for name, axis in axes:
-            shape = padded.get(name, ())
+            shape = padded.get(name) or shapes.get(name, ())
             padded[name] = tuple(size if place == axis else dim for place, dim in enumerate(shape))
     return padded
 

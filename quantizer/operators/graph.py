@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,17 @@ class Graph:
     def node(self, name: str) -> Node:
         """Return the node of a name."""
         return self.by_name[name]
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The numbers of the nodes in their order, by name."""
+        return {node.name: place for place, node in enumerate(self.nodes)}
+
+    def part(self, names: Iterable[str]) -> Graph:
+        """Return some of the nodes and the values that they make and read, with all makers and readers."""
+        nodes = tuple(sorted(map(self.node, names), key=lambda node: self.places[node.name]))
+        around = dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs) if name)
+        return replace(self, nodes=nodes, values={name: self.values[name] for name in around})
 
     def holder(self, node: Node) -> Node:
         """Return the node of the main graph that runs a node of a subgraph; any other node itself."""

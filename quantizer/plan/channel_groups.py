@@ -69,7 +69,9 @@ def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
         if sizes or channels is None:
             continue
         inside = set(names)
-        nodes = [node for node in graph.nodes if inside & {*node.results, *node.inputs}]
+        around = {user.name for name in names for user, _ in graph.consumers(name)}
+        around |= {graph.maker(name) for name in names}
+        nodes = graph.part(around & graph.by_name.keys()).nodes
         depthwise = [
             node.name
             for node in nodes
