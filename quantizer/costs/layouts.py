@@ -35,17 +35,32 @@ class Layouts:
     changes: tuple[Change, ...]
     # Transpose nodes that undo a change of layout: neither is executed
     absorbed: frozenset[str] = frozenset()
+    # tensors that lead from integer convolutions, and to them
+    reached: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
+
+    def changed(self, before: Layouts, graph: Graph) -> list[str]:
+        """Return the nodes of a part around tensors with another layout, or that lead to another one."""
+        tensors = (self.blocked ^ before.blocked) | (self.reached ^ before.reached)
+        tensors |= self.wanted ^ before.wanted
+        return [node.name for node in graph.nodes if not tensors.isdisjoint((*node.inputs, *node.outputs))]
 
 
-def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str]) -> Layouts:
-    """Return the layouts of a prepared model."""
+UNKNOWN = Layouts(frozenset(), frozenset(), ())
+
+
+def layouts_of(
+    graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str], before: Layouts = UNKNOWN
+) -> Layouts:
+    """Return the layouts of a prepared model; of a part of it, with those `before` around the part, and only
+    its own changes."""
     float_kernels = {
         node.name: sizes.float_work(node).kernel
         for node in graph.nodes
         if is_convolution(node) and node.name not in quantized and len(sizes.input(node, 1)) == 4
     }
     block_convolutions = {name for name, kernel in float_kernels.items() if kernel not in PLAIN_CONVOLUTIONS}
-    blocked: set[str] = set()
+    blocked = set(before.blocked.difference(*(node.outputs for node in graph.nodes)))
     for node in graph.nodes:
         keeps = (
             node.name not in quantized
@@ -54,7 +69,8 @@ def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Con
         )
         if keeps or node.name in block_convolutions:
             blocked.add(node.output)
-    last = _channels_last(graph, quantized, blocked)
+    reached, wanted = _channels_last(graph, quantized, blocked, before)
+    last = reached & wanted
     near = _near_convolutions(graph, last) | blocked
     changes: list[Change] = []
     absorbed: list[str] = []
@@ -93,7 +109,8 @@ def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Con
                 continue
             first = wanting if wanting and not is_last else others
             changes.append((name, "Layout", first[0].name if first else ""))
-    return Layouts(frozenset(blocked), frozenset(last), tuple(changes), frozenset(absorbed))
+    sets = map(frozenset, (absorbed, reached, wanted))
+    return Layouts(frozenset(blocked), frozenset(last), tuple(changes), *sets)
 
 
 def is_convolution(node: Node) -> bool:
@@ -135,21 +152,30 @@ def _passes_blocks(node: Node, name: str, blocked: set[str]) -> bool:
     return not is_convolution(node)
 
 
-def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
-    """Return the tensors with the channels last: from one integer convolution to another."""
-    reached: set[str] = set()
-    if not any(_is_integer_convolution(node, quantized) for node in graph.nodes):
-        return reached
+def _channels_last(
+    graph: Graph, quantized: Container[str], blocked: Container[str], before: Layouts
+) -> tuple[set[str], set[str]]:
+    """Return the tensors that lead from integer convolutions, and those that lead to some.
+
+    Those of both have the channels last.
+    """
+    if before is UNKNOWN and not any(_is_integer_convolution(node, quantized) for node in graph.nodes):
+        return set(), set()
+    reached = set(before.reached.difference(*(node.outputs for node in graph.nodes)))
     for node in graph.nodes:
         if _is_integer_convolution(node, quantized) or (_is_open(node) and _reads_any(node, reached)):
             reached.update(name for name in node.outputs if name and name not in blocked)
-    wanted: set[str] = set()
-    for node in reversed(graph.nodes):
+    inside = {node.name for node in graph.nodes}
+    activations = (name for name in graph.values if not graph.is_constant(name))
+    beyond = {r for name in activations for r, _ in graph.consumers(name) if r.name not in inside}
+    wanted = set(before.wanted.difference(graph.values))
+    for node in (*beyond, *reversed(graph.nodes)):
+        known = before.wanted if node in beyond else wanted
         if _is_integer_convolution(node, quantized):
             wanted.add(node.input(0))
-        elif _is_open(node) and any(name in wanted for name in node.outputs):
-            wanted.update(node.inputs)
-    return reached & wanted
+        elif _is_open(node) and any(name in known for name in node.outputs):
+            wanted.update(name for name in node.inputs if name and not graph.is_constant(name))
+    return reached, wanted
 
 
 def _near_convolutions(graph: Graph, last: Collection[str]) -> set[str]:
@@ -159,7 +185,7 @@ def _near_convolutions(graph: Graph, last: Collection[str]) -> set[str]:
         if is_convolution(node) or _reads_any(node, last) or node.output in last:
             near.update(node.inputs, node.outputs)
     if last:  # a node may read others inside of graphs that are its attributes
-        near.update(name for name, uses in graph.uses.items() if any(position < 0 for _, position in uses))
+        near.update(n for n in graph.values if any(position < 0 for _, position in graph.consumers(n)))
     return near
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -36,7 +37,7 @@ from .kernels import (
     has_known_weights,
     work_of,
 )
-from .layouts import Layouts, is_convolution, layouts_of
+from .layouts import UNKNOWN, Layouts, is_convolution, layouts_of
 from .shapes import Shape, padded_shapes, runs_of, shapes_of
 from .spellings import SPELLINGS, has_own_price, pieces_of
 
@@ -52,6 +53,7 @@ class Costs:
     # nodes that are one kernel in float: `floating` holds if all of them are float
     together: tuple[tuple[str, ...], ...] = ()
     run: float = 0.0  # besides its nodes, in either model
+    layouts: Layouts = UNKNOWN  # of the quantized model
 
 
 def is_quantized(name: str, plan: QuantPlan) -> bool:
@@ -171,7 +173,13 @@ class CostModel:
         shapes = self.sizes.shapes
         return Sizes(self.graph, {**shapes, **padded_shapes(shapes, self.graph, padded)})
 
-    def costs(self, plan: QuantPlan) -> Costs:
+    def part(self, graph: Graph) -> CostModel:
+        """Return the model of a part of its graph, in which a node costs what it costs in the whole."""
+        part = copy(self)
+        object.__setattr__(part, "graph", graph)
+        return part
+
+    def costs(self, plan: QuantPlan, before: Layouts = UNKNOWN) -> Costs:
         """Return the times of the nodes in float and as planned; `border` is of every float activation."""
         quantized, written_apart = set[str](), set[str]()
         for name, entry in plan.nodes.items():
@@ -181,7 +189,7 @@ class CostModel:
                 written_apart.add(name)
         unfusable = quantized | written_apart
         fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion[1])}
-        layouts = layouts_of(self.graph, self.sizes, quantized, fused)
+        layouts = layouts_of(self.graph, self.sizes, quantized, fused, before)
         sizes = self.sizes_of(plan)
         times: dict[str, float] = {}
         for node in self.graph.nodes:
@@ -203,7 +211,7 @@ class CostModel:
                 self._charge(times, tensor, reader, time)
         together = (parts for kernel, parts in self.fused.values() if kernel == "")
         groups = tuple(dict.fromkeys(together))
-        return Costs(times, dict(self.floating), border, together=groups, run=self.run_time)
+        return Costs(times, self.floating, border, (), groups, self.run_time, layouts)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""

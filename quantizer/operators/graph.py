@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.once import computed_once
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, graph_attributes
 from ...profiles.records.profile import Dim
 from ..model.graph import constant_of, is_constant, nodes_run_by, subgraphs
@@ -119,6 +120,14 @@ class Graph:
     def places(self) -> Mapping[str, int]:
         """The numbers of the nodes in their order, by name."""
         return {node.name: place for place, node in enumerate(self.nodes)}
+
+    @computed_once
+    def beside(self, name: str) -> frozenset[str]:
+        """Return the nodes that make or read an activation that a node makes or reads, itself too."""
+        node = self.node(name)
+        read = [name for name in node.inputs if name and not self.is_constant(name)]
+        readers = {reader.name for name in (*read, *node.outputs) for reader, _ in self.consumers(name)}
+        return frozenset({name, *filter(None, map(self.maker, read))} | readers)
 
     def part(self, names: Iterable[str]) -> Graph:
         """Return some of the nodes and the values that they make and read, with all makers and readers."""

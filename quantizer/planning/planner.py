@@ -17,7 +17,7 @@ them in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,7 +30,7 @@ from ...profiles.base.seconds import clocked
 from ...profiles.base.tool import tool_name
 from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
-from ..costs.predicted import CostModel, find_folds, find_padding
+from ..costs.predicted import CostModel, Costs, find_folds, find_padding
 from ..model.graph import name_of
 from ..noise.propagation import NoiseFlow, noise_flow
 from ..operators.functions import CHAIN, chain_of
@@ -70,9 +70,18 @@ class Decision:
         return flow, estimator.by_node(flow, self.plan)
 
     @cached_property
+    def costs(self) -> Costs | None:
+        """The predicted times of all nodes; None without measured kernels."""
+        model = self.facts.cost_model
+        return None if model is None else model.costs(with_fitting_shapes(self.plan, model))
+
+    @cached_property
     def prices(self) -> Prices:
         """The times of the plan's quantized nodes and conversions, in int8 and in float."""
-        return prices_of(self.facts, self.plan)
+        facts = self.facts
+        if self.costs is not None:
+            return find_prices(facts.graph, self.plan, facts.profile, self.costs)
+        return _assumed_prices(facts, self.plan)
 
 
 FloatRule = Callable[[Decision], FloatReasons]
@@ -283,7 +292,62 @@ ELEMENT_US = 0.5e-3  # microseconds of converting one element (DECISIONS.md, 13)
 
 def unprofitable(decision: Decision) -> FloatReasons:
     """Return the quantized nodes that save too little in int8, as predicted; none without measured times."""
-    return NO_FLOATS if decision.facts.cost_model is None else unprofitable_nodes(decision.prices)
+    if decision.facts.cost_model is None:
+        return NO_FLOATS
+    return _with_following(decision, unprofitable_nodes(decision.prices))
+
+
+NEAR = 8
+"""Activations between a node that goes to float and the farthest node that may get another price by it."""
+
+
+def _with_following(decision: Decision, found: FloatReasons) -> FloatReasons:
+    """Return nodes that are better in float with those that are so once these are float, and so on.
+
+    Decision after decision would find the same, but here only nodes near the last ones get new prices. That
+    holds while the last ones are apart from other quantized nodes, whose kinds so stay, and no layout changes
+    far away. Near an output `rounded_outputs` is asked first.
+    """
+    facts, costs, entries = decision.facts, decision.costs, dict(decision.plan.nodes)
+    graph, model, tensors = facts.graph, facts.cost_model, decision.plan.tensors
+    if model is None or costs is None or facts.config.mode != "static" or formats_of(facts.config):
+        return found
+    layouts, following = costs.layouts, found
+    while found:
+        entries |= {name: NodePlan(Kind.FLOAT, reason) for name, reason in found.items()}
+        judged = _near(graph, found, entries, NEAR)
+        part = graph.part(_near(graph, judged, entries, 2))
+        is_tied = any(entries[other].kind.reads_quantized for name in found for other in graph.beside(name))
+        if is_tied or any(map(part.is_result, part.values)):
+            break
+        shown = {name: entries[name] for node in part.nodes for name in graph.beside(node.name)}
+        users = [graph.node(name) for name, entry in shown.items() if entry.kind is not Kind.FLOAT]
+        stored = {name for user in users for name in (*user.inputs, *user.outputs)}
+        own = {name: tensors[name] for name in part.values if name in stored and name in tensors}
+        for node in part.nodes:
+            if shown[node.name].kind is Kind.FLOAT:
+                way = _float_implementation(facts, node, Parameters(own, own, {}))
+                shown[node.name] = entries[node.name] = replace(shown[node.name], implementation=way)
+        plan, priced = replace(decision.plan, nodes=shown, tensors=own), model.part(part)
+        costs = priced.costs(with_fitting_shapes(plan, priced), layouts)
+        if any(graph.beside(name) - judged for name in costs.layouts.changed(layouts, part)):
+            break
+        reasons = unprofitable_nodes(find_prices(part, plan, facts.profile, costs))
+        quantized = {name for name in judged if entries[name].kind is not Kind.FLOAT}
+        layouts, found = costs.layouts, {name: why for name, why in reasons.items() if name in quantized}
+        following = {**following, **found}
+    return following
+
+
+def _near(graph: Graph, names: Iterable[str], entries: Mapping[str, NodePlan], steps: int) -> set[str]:
+    """Return nodes up to so many steps from some, and all quantized ones that are connected with these."""
+    near = last = set(names)
+    while last:
+        last = {other for name in last for other in graph.beside(name)} - near
+        if steps <= 0:
+            last = {name for name in last if entries[name].kind.reads_quantized}
+        near, steps = near | last, steps - 1
+    return near
 
 
 def rounded_outputs(decision: Decision) -> FloatReasons:
@@ -329,11 +393,9 @@ def with_fitting_shapes(plan: QuantPlan, model: CostModel) -> QuantPlan:
     return replace(padded, adjustments=folded)
 
 
-def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
-    """Return the times of a plan's quantized nodes and conversions, in int8 and in float (microseconds)."""
-    graph, profile, model = facts.graph, facts.profile, facts.cost_model
-    if model is not None:
-        return find_prices(graph, plan, profile, model.costs(with_fitting_shapes(plan, model)))
+def _assumed_prices(facts: PlanningFacts, plan: QuantPlan) -> Prices:
+    """Return the times of a plan's nodes in float and of conversions without measured ones (microseconds)."""
+    graph, profile = facts.graph, facts.profile
     samples = max(profile.data.samples, 1)
     floating = {}
     for node in graph.nodes:
