@@ -51,7 +51,7 @@ def data_findings(profile: Profile) -> tuple[Finding, ...]:
         findings.append(Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": count}, remedy))
     elif count < FEW_SAMPLES:
         sentence = (
-            f"{count} sample{' is' if count == 1 else 's are'} few: ranges of so few are seldom those of more"
+            f"{count} sample{' is' if count == 1 else 's are'} few: ranges from so few samples are unreliable"
         )
         findings.append(Finding(Code.FEW_SAMPLES, sentence, "", {"samples": count}, "give at least 32"))
     return tuple(findings)

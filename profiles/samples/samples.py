@@ -359,7 +359,7 @@ def open_samples(
         tokenizer = model.folder / TOKENIZER
         if is_text and all(spec.dtype.kind != "O" for spec in specs) and tokenizer.is_file():
             preprocessing = load_preprocessing(str(tokenizer))
-            sentence = f"{tokenizer}: makes tokens of the text, as it lies beside the model"
+            sentence = f"{tokenizer}: this file beside the model is the tokenizer"
             remedy = "override with --preprocess"
             if notes:
                 note(Finding(Code.READING_ASSUMED, sentence, preprocessing.name, remedy=remedy))

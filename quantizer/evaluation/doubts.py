@@ -83,7 +83,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
     if not second_is:
         same = not first_is and model_id(floats.model, "") == model_id(quantized.model, "")
         sentence = f"{second} is the float model {first} again" if same else f"{second}: no node is quantized"
-        remedy = "was the model that you quantized meant?"
+        remedy = "did you mean the model that you quantized?"
         found.append(Finding(Code.NOTHING_QUANTIZED, sentence, second, remedy=remedy))
     if quantized.bytes > floats.bytes:
         found.append(Cost(floats.bytes, quantized.bytes).larger(second, "see which nodes are quantized"))

@@ -362,8 +362,8 @@ def _non_finite_finding(output: OutputResult) -> Finding:
     """Return the finding on an output with NaN or Inf in one of the models."""
     count = 0 if output.difference is None else output.difference.non_finite
     sentence = (
-        f"output '{output.name}': {count} elements are NaN or Inf in one model only, and count in no figure "
-        "but its SQNR"
+        f"output '{output.name}': {count} elements are NaN or Inf in one model only: they are excluded "
+        "from all figures except its SQNR"
     )
     remedy = "look for samples with NaN, or for a division or a logarithm of 0"
     return Finding(Code.NON_FINITE, sentence, output.name, {"elements": count}, remedy)

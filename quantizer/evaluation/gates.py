@@ -300,7 +300,7 @@ def speed_failures(limit: float, latency: Latency | None) -> Iterator[GateFailur
 # Whether the truth belongs to the model ------------------------------------------------------------------
 
 WORTHLESS = (
-    "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
+    "the float model gets nothing right, so no loss can be measured: do labels, their order and numbers, and "
     "--preprocess belong to this model?"
 )
 """Sentence on a truth that cannot tell a good model from a bad one."""

@@ -613,8 +613,8 @@ def _unread_answers(name: str, values: _Values) -> str:
     if answers is None or whole is None or answers.same == answers.total:
         return ""
     return (
-        f"the largest value of {_equal(answers)} of the places the same, of {_equal(whole)} of the sequences "
-        f"as a whole (--set output_kind={name}=decision judges these)"
+        f"{_equal(answers)} of the positions and {_equal(whole)} of the sequences have the same largest "
+        f"values (--set output_kind={name}=decision judges these)"
     )
 
 

@@ -283,7 +283,7 @@ class HeldOut:
             few = _count(self.samples, "held-out sample")
             figures = {"samples": self.samples, "of": self.of_samples}
             sentence = f"few samples: {few} of {self.of_samples}" if self.are_held_out else "few samples"
-            remedy = "more make the verdict surer"
+            remedy = "more samples make the verdict more certain"
             return (Finding(Code.FEW_HELD_OUT, sentence, self.source, figures, remedy),)
         return ()
 
@@ -628,7 +628,7 @@ def with_fixes(
     else:
         sentence = "qprof knows no other settings to try"
         if tried:
-            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
+            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none is better"
         sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text

@@ -88,7 +88,7 @@ class DriftReport(Presented):
 
     def headline(self) -> str:
         """Return both profiles, and how many limits were broken."""
-        failed = f", {len(self.failures)} failures" if self.failures else ""
+        failed = f", {len(self.failures)} failure{'s'[: len(self.failures) != 1]}" if self.failures else ""
         return f"{self.new_profile} against {self.old_profile}, {len(self.tensors)} tensors{failed}"
 
     def presentation(self) -> Presentation:

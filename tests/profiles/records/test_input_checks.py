@@ -212,6 +212,6 @@ def test_one_batch_is_not_taken_for_equal_samples() -> None:
 
 def test_few_samples_are_noticed() -> None:
     assert [hint.text for hint in hinted(PIXELS[:1] / np.float32(255.0), CONV).findings] == [
-        "1 sample is few: ranges of so few are seldom those of more; give at least 32"
+        "1 sample is few: ranges from so few samples are unreliable; give at least 32"
     ]
     assert "few-samples" not in codes(hinted(PIXELS[:8] / np.float32(255.0), CONV))

@@ -171,7 +171,7 @@ def test_the_tokenizer_beside_the_model_is_taken_and_said(
     with caplog.at_level(logging.WARNING):
         samples = list(model_samples(str(folder / "lines.txt"), decoder))
     assert len(samples) == 11
-    assert "tokenizer.json: makes tokens of the text, as it lies beside the model" in caplog.text
+    assert "tokenizer.json: this file beside the model is the tokenizer" in caplog.text
 
 
 def test_sizes_of_a_cache_that_a_model_leaves_open_are_those_of_its_config(

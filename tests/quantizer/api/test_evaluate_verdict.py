@@ -97,5 +97,5 @@ def test_a_model_that_is_no_quantized_form_of_the_other_gets_a_doubt_and_no_erro
 
 def test_labels_of_which_the_float_model_has_none_right_are_refused() -> None:
     labels = (np.loadtxt(LABELS, dtype=int) + 1) % 10
-    with pytest.raises(qprof.DataError, match="labels: the float model has nothing right"):
+    with pytest.raises(qprof.DataError, match="labels: the float model gets nothing right"):
         qprof.evaluate(MODEL, MODEL, HELD_OUT, labels=labels, latency=False)

@@ -97,7 +97,7 @@ def test_labels_of_which_the_float_model_has_none_right_are_refused_before_a_pro
     tmp_path: Path,
 ) -> None:
     labels = (np.loadtxt(DIGITS / "heldout" / "labels.txt", dtype=int) + 1) % 10
-    with pytest.raises(qprof.DataError, match="the float model has nothing right"):
+    with pytest.raises(qprof.DataError, match="the float model gets nothing right"):
         qprof.quantize(MODEL, None, tmp_path / "q.onnx", data=DIGITS / "heldout", labels=labels)
     assert not list(tmp_path.iterdir())
 
@@ -139,7 +139,7 @@ def test_samples_of_the_profile_are_not_called_held_out(profile: qprof.Profile) 
     result = qprof.quantize(MODEL, profile, data=DIGITS / "calibration", latency=False)
     assert result.verdict is not None
     assert result.verdict.held_out.seen
-    assert any("slightly too good" in remark for remark in map(str, result.verdict.findings))
+    assert any("figures are too good" in remark for remark in map(str, result.verdict.findings))
 
 
 def test_of_a_profile_of_a_part_of_the_samples_the_others_judge(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_the_largest_of_values_at_each_place_is_told_in_case_it_is_an_answer() -
     found = answered("values", ClassAxis(-1), TOKENS)
     assert (found.answers, found.changes) == (None, False)
     assert found.measured.endswith(
-        "the largest value of 98.3 % of the places the same, of 90.0 % of the sequences as a whole "
+        "98.3 % of the positions and 90.0 % of the sequences have the same largest values "
         "(--set output_kind=y=decision judges these)"
     )
 

@@ -62,7 +62,7 @@ def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:
     found = counted(0, 5000, 10)
     assert (found.drop, found.drop_low, found.drop_high) == (0.0, -math.inf, math.inf)
     (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 1)
-    assert "the float model has nothing right" in failure.reason
+    assert "the float model gets nothing right" in failure.reason
 
 
 def test_a_float_model_that_is_right_on_less_than_half_is_remarked() -> None:

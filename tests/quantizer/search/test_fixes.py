@@ -187,7 +187,7 @@ def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() 
     assert found.text.startswith(
         "keep the float model (100 B -> 25 B, 4.00 times smaller, 2.00 times as fast, predicted, output"
     )
-    assert found.text.endswith("3 other plans were tried, and none is better")
+    assert found.text.endswith("3 other plans were tried: none is better")
 
 
 def test_where_nothing_was_tried_the_reason_is_told() -> None:

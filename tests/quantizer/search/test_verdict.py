@@ -29,7 +29,7 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     found = verdict_of(evaluation(), HALF, few)
     assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': 30.0 dB")
     (few_samples,) = map(str, found.findings)
-    assert few_samples == "few samples: 1 held-out sample of 4; more make the verdict surer"
+    assert few_samples == "few samples: 1 held-out sample of 4; more samples make the verdict more certain"
     assert verdict_of(evaluation(), HALF, HELD_OUT).sentence.startswith("good: output 'y'")
 
 
@@ -49,7 +49,7 @@ def test_of_integers_that_are_all_the_same_a_verdict_says_that_nothing_is_quanti
 def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
     given = HeldOut(samples=4, rows=4, of_samples=4, seen=False, source="", are_held_out=False)
     (few,) = map(str, given.findings)
-    assert (given.text, few) == ("4 samples", "few samples; more make the verdict surer")
+    assert (given.text, few) == ("4 samples", "few samples; more samples make the verdict more certain")
 
 
 @pytest.mark.parametrize(
