@@ -38,9 +38,10 @@ class Cost:
 
     @property
     def is_even(self) -> bool:
-        """Whether neither is faster, by the rounds and the prediction."""
-        level = self.latency is None or self.latency.is_even or self.latency.is_unclear
-        return level and (self.predicted is None or 1.0 / EVEN_RATIO <= self.predicted <= EVEN_RATIO)
+        """Whether neither is faster, up to EVEN_RATIO, by the rounds and the prediction."""
+        latency, known = self.latency, [] if self.predicted is None else [self.predicted]
+        known += [latency.speedup] if latency is not None and not latency.is_even else []
+        return all(1.0 / EVEN_RATIO <= speedup <= EVEN_RATIO for speedup in known)
 
     @property
     def change(self) -> str:

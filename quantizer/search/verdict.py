@@ -107,6 +107,10 @@ class Composition:
             return ""
         return "; rewritten float operators gain this, not int8"
 
+    def has_floats_speed(self, cost: Cost) -> bool:
+        """Whether a run computes as in float, and no known time differs from float's by more than chance."""
+        return self.runs_in_float and cost.is_even
+
     @property
     def uses_integers(self) -> bool:
         """Whether arithmetic, weights or a cache are in integers."""
@@ -221,7 +225,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
     if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
         yield cost.larger()
-    if cost.is_slower and cost.latency is not None:
+    if cost.is_slower and cost.latency is not None and not composition.has_floats_speed(cost):
         sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
         has_plan = composition.nodes > 0  # else another tool made the model
         is_of_use = SPEED.is_installed and has_plan and not composition.is_weights_only
@@ -494,9 +498,7 @@ class Verdict(Presented):
     @property
     def has_floats_speed(self) -> bool:
         """Whether the model has float's computation and, as far as that is known, speed."""
-        if self.latency is None and self.predicted is None:
-            return self.composition.is_unprofitable
-        return (self.composition.is_weights_only or not self.composition.uses_integers) and self.cost.is_even
+        return self.composition.has_floats_speed(self.cost)
 
     @property
     def _weights_only(self) -> str:

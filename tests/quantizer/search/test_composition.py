@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.latency import Latency
@@ -108,7 +109,7 @@ def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
 
 
 def test_a_model_whose_arithmetic_is_left_in_float_has_the_speed_of_float() -> None:
-    slow = replace(WEIGHTS, is_unprofitable=True)
+    slow = replace(WEIGHTS, is_unprofitable=True, runs_in_float=True)
     assert ("speed", "that of float, whose arithmetic it has") in verdict_of(
         evaluation(), slow, HELD_OUT
     ).figures()
@@ -159,20 +160,33 @@ def test_prices_that_are_assumed_add_up_to_the_time_that_is() -> None:
     [
         (None, 1.0, True),
         (None, 0.6, False),
-        (None, None, False),
+        (None, None, True),
         (Latency(1.0, 1.0, 1.0, 0.7, 1.6, 9, 9, 1, 1), 1.02, True),
         (Latency(1.0, 1.0, 1.0, 0.7, 1.6, 9, 9, 1, 1), 0.87, False),
         (Latency(2.0, 1.0, 2.0, 1.9, 2.1, 9, 9, 1, 1), 1.0, False),
+        (Latency(1.0, 1.0, 0.5, 0.4, 0.7, 9, 9, 1, 1), 1.0, False),
+        (Latency(1.0, 1.0, 0.97, 0.95, 0.99, 9, 9, 1, 1), 1.0, True),
     ],
 )
-def test_weights_alone_have_the_speed_of_float_where_nothing_tells_otherwise(
+def test_weights_that_are_float_after_loading_have_the_speed_of_float_where_nothing_tells_otherwise(
     latency: Latency | None, predicted: float | None, is_so: bool
 ) -> None:
-    parts = Composition(None, 3, weight_only=3)
+    parts = Composition(None, 3, weight_only=3, runs_in_float=True)
     found = verdict_of(evaluation(latency=latency), parts, HELD_OUT, predicted=predicted)
     assert found.has_floats_speed is is_so
     told = dict(found.figures())["speed"] == "that of float, whose arithmetic it has"
     assert told is is_so
+    is_warned = any(one.code is Code.FLOAT_IS_FASTER for one in found.findings)
+    assert is_warned is (latency is not None and latency.speedup_high < 1.0 and not is_so)
+
+
+def test_weights_that_a_kernel_dequantizes_in_each_run_have_the_speed_that_was_measured() -> None:
+    parts = Composition(None, 3, weight_only=3)
+    assert not verdict_of(evaluation(), parts, HELD_OUT, predicted=1.0).has_floats_speed
+    busy = evaluation(latency=Latency(1.0, 2.0, 0.5, 0.4, 0.7, 9, 9, 1, 1))
+    assert "slower, the machine is busy" in dict(verdict_of(busy, parts, HELD_OUT).figures())["speed"]
+    even = evaluation(latency=Latency(1.0, 1.0, 1.0, 0.98, 1.03, 9, 9, 1, 1))
+    assert "as fast as float (0.98 to 1.03" in dict(verdict_of(even, parts, HELD_OUT).figures())["speed"]
 
 
 def test_products_in_loops_count_though_their_share_is_not_known() -> None:
