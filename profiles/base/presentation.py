@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .arguments import checks_arguments
 from .errors import ConfigError
@@ -69,6 +69,11 @@ def is_report(path: str | os.PathLike[str]) -> bool:
 class Presented:
     """A result that can be shown: a mixin of frozen dataclasses, which give up their own `repr`."""
 
+    document: ClassVar[str] = ""  # name of its JSON document, as of `qprof schema`
+
+    def __init_subclass__(cls, document: str = "") -> None:
+        cls.document = document or cls.document
+
     def headline(self) -> str:
         """Return the result in one line."""
         raise NotImplementedError
@@ -110,7 +115,8 @@ class Presented:
             case ".md":
                 return self.to_markdown()
             case ".json":
-                return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+                head = {"format": f"qprof-{self.document}/1"} if self.document else {}
+                return json.dumps({**head, **self.to_dict()}, indent=2, allow_nan=False) + "\n"
         raise ConfigError(f"{path}: a report ends in .html, .md or .json; choose one of these")
 
 

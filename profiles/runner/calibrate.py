@@ -19,7 +19,7 @@ from ..records.histogram import Histogram
 from ..records.profile import DataId, InputProfile, ModelId, Profile, TensorProfile
 from ..runtime.providers import profiled_by
 from ..runtime.session import session_for
-from ..samples.samples import id_of_digests
+from ..samples.samples import id_of_digests, sample_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
 from .sample_pass import (
@@ -110,7 +110,8 @@ def _count_sample(
 ) -> tuple[DataId, int]:
     """Count a sample; return identity and number of runs."""
     number, sample = numbered
-    digests = model.digests_of(sample)
+    rows = model.runs_of(sample)
+    digests = [digest for row in rows for digest in sample_digests(row.arrays, model.specs)]
     sample_pass.count(sample)
     if smallest is not None:
         smallest.note(number, sample, digests)

@@ -35,7 +35,7 @@ from ..records.profile import (
 )
 from ..runtime.providers import load_custom_operators
 from ..runtime.session import OptimisedGraph, Output, block_channels, optimised, run_sample
-from ..samples.samples import fixed_shapes, input_specs, rows_of, sample_digests
+from ..samples.samples import fixed_shapes, input_specs, rows_of
 from ..samples.values import InputSpec, Sample
 from .settings import RunSettings
 
@@ -75,10 +75,6 @@ class ProfilingModel:
     def runs_of(self, sample: Sample) -> Iterable[Sample]:
         """Return the parts of a sample that are run at a time: the whole, or each row of its batch."""
         return rows_of(sample, self.specs) if self.settings.by_row else (sample,)
-
-    def digests_of(self, sample: Sample) -> list[int]:
-        """Return the digests of the rows of a sample."""
-        return [digest for run in self.runs_of(sample) for digest in sample_digests(run.arrays, self.specs)]
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class QuantizedResult(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class QuantizeResult(Presented):
+class QuantizeResult(Presented, document="quantization"):
     """The result of `quantize`.
 
     Attributes:

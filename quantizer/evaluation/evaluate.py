@@ -72,7 +72,7 @@ VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Presented):
+class Evaluation(Presented, document="evaluation"):
     """A float and a quantized model, compared.
 
     Attributes:
@@ -220,11 +220,8 @@ class Evaluation(Presented):
         better = "" if score.higher_is_better else ", lower is better"
         if score.drop_unit == "points":
             better = ", in the unit of the function"
-        interval = "no 95 % interval"
-        if math.isfinite(score.drop_high - score.drop_low):
-            interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
         text = ": ".join(filter(None, parts))
-        return name, f"{text}{better}; drop {score.drop:.2f} {score.drop_unit}, {interval}"
+        return name, f"{text}{better}; drop {score.drop:.2f} {score.drop_unit}, {score.interval}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and `passed`."""

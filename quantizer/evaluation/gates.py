@@ -240,8 +240,7 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
             "lose more; return 0 to 100, or give a lower limit"
         )
     elif scores.drop > limit:
-        interval = f"95 % interval {scores.drop_low:.2f} to {scores.drop_high:.2f}"
-        reason = f"{lost}, {interval} on {scores.rows} rows"
+        reason = f"{lost}, {scores.interval} on {scores.rows} rows"
     elif scores.drop_low == -math.inf:
         doubt = f"{scores.rows} rows are too few to check whether the labels belong to them"
     else:

@@ -120,6 +120,13 @@ class Score:
         right = self.float_score if self.higher_is_better else 100.0 - self.float_score
         return self.unit != "%" or right > (MAX_ACCIDENTAL_PERCENT if self.is_at_chance else 0.0)
 
+    @property
+    def interval(self) -> str:
+        """The interval of the drop in words, or that there is none, as of few rows."""
+        if not math.isfinite(self.drop_high - self.drop_low):
+            return "no 95 % interval"
+        return f"95 % interval {self.drop_low:.2f} to {self.drop_high:.2f}"
+
     def rows_to_show(self, limit: float) -> int | None:
         """Return the approximate number of rows that would show a drop below a limit, or None."""
         if not math.isfinite(self.drop_high):

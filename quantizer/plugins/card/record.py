@@ -204,10 +204,9 @@ def _page(card: Card) -> Iterator[str]:
     if evaluation.score is not None:
         s = evaluation.score
         figures = [text.rsplit(" ", 1)[0] for text in score_text(s).split(", ")]
-        interval = f"95 % interval {s.drop_low:.2f} to {s.drop_high:.2f}"
         yield (
             f"| {_text(evaluation.metric_title)} | {figures[0]} | {figures[1]} | "
-            f"drop {s.drop:.2f} {s.drop_unit}, {interval}, {s.rows} scored |"
+            f"drop {s.drop:.2f} {s.drop_unit}, {s.interval}, {s.rows} scored |"
         )
     for output in evaluation.outputs:
         ratio = "" if output.difference is None else f"{decibels(output.difference.sqnr)} dB"

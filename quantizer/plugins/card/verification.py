@@ -46,7 +46,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Presented):
+class Verification(Presented, document="verification"):
     """A card that was checked against files and samples.
 
     Attributes:

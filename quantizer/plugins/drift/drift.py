@@ -45,7 +45,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True, repr=False)
-class DriftReport(Presented):
+class DriftReport(Presented, document="drift"):
     """How one profile drifted from another.
 
     Attributes:
@@ -232,7 +232,8 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
         alarm = gate_finding(first)
         sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
         tensors = {"tensors": 1 + len(others)} if first.where else {}
-        yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors})
+        remedy = "quantize again, with --profile NEW" if first.result == "failed" else ""
+        yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors}, remedy=remedy)
 
 
 def _of_tensors(tensors: Sequence[TensorDrift]) -> Iterator[Finding]:

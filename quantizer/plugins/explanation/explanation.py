@@ -104,7 +104,7 @@ class Observed:
 
 
 @dataclass(frozen=True, repr=False)
-class TensorExplanation(Presented):
+class TensorExplanation(Presented, document="explanation"):
     """Why one tensor of a plan has its parameters.
 
     Attributes:
@@ -208,7 +208,7 @@ class Operand:
 
 
 @dataclass(frozen=True, repr=False)
-class NodeExplanation(Presented):
+class NodeExplanation(Presented, document="explanation"):
     """Why one node of a plan is quantized or float.
 
     Attributes:

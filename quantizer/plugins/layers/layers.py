@@ -104,7 +104,7 @@ class LayerComparison:
 
 
 @dataclass(frozen=True, repr=False)
-class LayerReport(Presented):
+class LayerReport(Presented, document="layers"):
     """Every activation that both models have.
 
     Attributes:

@@ -271,7 +271,8 @@ def _task_score(evaluation: Evaluation) -> TaskScore | None:
     sign = -1.0 if score.higher_is_better else 1.0
     low, high = sorted((sign * score.drop_low, sign * score.drop_high))
     unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
-    change = f"{_signed(sign * score.drop)} {unit}, {_signed(low)} to {_signed(high)}"
+    interval = f"{_signed(low)} to {_signed(high)}" if high - low < float("inf") else score.interval
+    change = f"{_signed(sign * score.drop)} {unit}, {interval}"
     return TaskScore(
         evaluation.metric_title, score.float_score, score.quantized_score, score.unit, change, score.rows
     )

@@ -58,7 +58,7 @@ LOW_SQNR = (0.0, 10.0)
 
 
 @dataclass(frozen=True, repr=False)
-class TuneResult(Presented):
+class TuneResult(Presented, document="tuning"):
     """The result of a tuning, with its plan and its model.
 
     Attributes:
@@ -169,8 +169,8 @@ class TuneResult(Presented):
             yield "best", f"{best.candidate}: {best.quantized_nodes} nodes quantized{value}"
             yield "tuning", _score_text(best.score)
         if holdout is not None:
-            interval = f"95 % interval {holdout.drop_low:.2f} to {holdout.drop_high:.2f}"
-            yield "hold-out" if self.separate_holdout else "overlap", f"{_score_text(holdout)}, {interval}"
+            text = f"{_score_text(holdout)}, {holdout.interval}"
+            yield "hold-out" if self.separate_holdout else "overlap", text
         if self.quantized_bytes:
             yield "size", Cost(self.float_bytes, self.quantized_bytes).size
         yield from (("limit", str(one)) for one in (self.limits if every else self.limits[:1]))

@@ -71,6 +71,7 @@ def test_what_travels_with_a_model_holds_no_sample(tmp_path: Path) -> None:
     result = qprof.quantize(MODEL, profile, tmp_path / "q.onnx", save_plan=tmp_path / "q.plan.yaml")
     qprof.card(MODEL, result, DIGITS / "heldout", latency=None).save(tmp_path / "card.json")
     result.save(tmp_path / "result.json")
+    assert '"format": "qprof-quantization/1"' in (tmp_path / "result.json").read_text()
     held = profile.held_samples[0].arrays["image"]
     for path in tmp_path.iterdir():
         if path.name != "p.samples.npz":

@@ -59,6 +59,7 @@ def test_inverted_images_fail(nights: Path) -> None:
         "FAILED     --max-range-growth 1.2: 4 tensors, the worst 'block.relu1.out': 1.3"
     )
     assert lines[-1].startswith("FAILED     --max-js-distance 0.25: tensor 'image': 0.4")
+    assert lines[-1].endswith("; quantize again, with --profile NEW")
 
 
 def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None:

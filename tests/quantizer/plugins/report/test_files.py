@@ -247,4 +247,5 @@ def test_a_fair_page_without_a_fix_asks_for_a_score_unless_it_has_one(whole: Rep
     fair = replace(whole, what_ifs=(), verdict=replace(whole.verdict, grade="fair"))
     task = TaskScore("accuracy", 97.5, 97.0, "%", "-0.50 points, -1.47 to +0.48", 200)
     assert "score both models with" in page(fair)
+    assert f"--keep-float {fair.noise[0].parts[0].node}</code>" in page(fair)
     assert "score both models with" not in page(replace(fair, task=task))
