@@ -307,15 +307,12 @@ class EqualizationFields:
     log2_scales: str | int
 
 
-def _is_of_another_version(finding: object) -> bool:
-    code = finding.get("code") if isinstance(finding, dict) else None
-    return isinstance(code, str) and code not in {*Code}
-
-
 def _plan(document: Mapping[str, object]) -> QuantPlan:
     given = {key: value for key, value in document.items() if key != "format" and value is not None}
     if isinstance(told := given.get("findings"), list):
-        given["findings"] = [one for one in told if not _is_of_another_version(one)]
+        codes = (one.get("code") if isinstance(one, dict) else None for one in told)
+        of_another_version = [isinstance(code, str) and code not in {*Code} for code in codes]
+        given["findings"] = [one for one, other in zip(told, of_another_version, strict=True) if not other]
     plan = read_record(given, QuantPlan, decoders=_READ)
     if not plan.origin:
         return plan
