@@ -14,7 +14,7 @@ from itertools import chain
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import Presentation, Presented, Table, counted
+from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
@@ -340,10 +340,10 @@ class Fix:
     @property
     def brings(self) -> str:
         """Return the figures of its model, in words."""
-        parts = [self.grade, self.figure]
+        size, drop = size_text(self.bytes) if self.bytes else "", ""
         if self.drop is not None:
-            parts.append(f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}")
-        return f"{', '.join(filter(None, [*parts, self.speed]))} (measured)"
+            drop = f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}"
+        return f"{', '.join(filter(None, [self.grade, self.figure, drop, self.speed, size]))} (measured)"
 
     def with_figures(self, verdict: Verdict) -> Fix:
         """Return it with the figures of the model that it makes."""

@@ -122,13 +122,14 @@ def test_what_to_try_brings_what_it_says(tmp_path: Path) -> None:
     assert lines(result, "verdict")[0].startswith("poor: ")
     (told,) = lines(result, "try")
     options, _, brings = told.removesuffix(" (measured)").rpartition(": ")
-    grade, *figures = brings.split(", ")
+    grade, *figures, size = brings.split(", ")
     applied = quantize("-o", tmp_path / "q.onnx", *BROKEN, *shlex.split(options), data=FEW)
     (verdict,) = lines(applied, "verdict")
     assert verdict.startswith(f"{grade}: ")
     assert grade == "good"
     assert figures
     assert all(figure in verdict for figure in figures)
+    assert f" -> {size}, " in lines(applied, "size")[0]
 
 
 def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None:

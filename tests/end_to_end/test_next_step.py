@@ -68,11 +68,13 @@ def test_the_next_step_is_one_and_does_what_it_promises(
     (step,) = STEP.finditer(told)
     assert step[kind], told
     if kind == "promise":
-        verdict = printed(*shlex.split(step["command"])).splitlines()[0]
-        grade, figure = step["promise"].split(", ", 1)
+        result = printed(*shlex.split(step["command"]))
+        verdict, (grade, figure) = result.splitlines()[0], step["promise"].split(", ", 1)
+        figure, _, size = figure.rpartition(", ")
         found = re.sub(r" \(limit [^)]*\)", "", verdict)
         assert found.startswith(f"verdict   {grade}"), (step[0], verdict)
         assert figure in found, (step[0], verdict)
+        assert f" -> {size}, " in result
     elif kind == "page":
         assert (ROOT / step["page"]).is_file()
         assert told.startswith("verdict   good")

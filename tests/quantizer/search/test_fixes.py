@@ -199,7 +199,7 @@ def test_a_speed_that_nobody_timed_is_not_told_as_measured() -> None:
     kept = Composition(0.0, 0, weight_only=1, runs_in_float=True)
     untimed = replace(verdict(20.0, "good", predicted=None), composition=kept)
     assert untimed.has_floats_speed
-    assert Fix().with_figures(untimed).brings == "good, 2.0 dB (measured)"
+    assert Fix().with_figures(untimed).brings == "good, 2.0 dB, 25 B (measured)"
 
 
 def test_the_figures_of_a_fix_are_in_the_unit_of_the_metric() -> None:
