@@ -341,10 +341,18 @@ def output_shifts(
 
 def _noise(values: _Values) -> float:
     """Return the noise over the signal of the selected values; infinite if some are not finite."""
-    floats, quantized = values.floats, values.quantized
-    signal = float(sum(np.square(f).sum() for f in floats))
-    noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
-    return noise / (signal or 1.0) if all(np.isfinite(q).all() for q in quantized) else math.inf
+    signal = float(sum(np.square(f).sum() for f in values.floats))
+    noise = _summed(np.square, values.floats, values.quantized)
+    return noise / (signal or 1.0) if math.isfinite(noise) else math.inf  # as one value that is not finite
+
+
+def _summed(of: np.ufunc, floats: Sequence[Floats], quantized: Sequence[Floats]) -> float:
+    """Return the sum of a function of all differences."""
+    total = 0.0
+    for f, q in zip(floats, quantized, strict=True):
+        difference = np.asarray(q - f)
+        total += float(of(difference, out=difference).sum())
+    return total
 
 
 MAX_JUDGED_ELEMENTS = 2**23
@@ -640,7 +648,7 @@ def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Flo
     At least one answer is expected in a sample: outputs without any, such as of an empty picture, count for
     no more.
     """
-    moved = float(sum(np.abs(p - q).sum() for p, q in zip(float_values, int8_values, strict=True)))
+    moved = _summed(np.abs, float_values, int8_values)
     rows = [p.shape[0] if p.ndim else 1 for p in float_values]
     if all(p.size == count for p, count in zip(float_values, rows, strict=True)):
         return 2.0 * moved / max(sum(rows), 1)
