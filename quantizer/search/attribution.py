@@ -138,11 +138,7 @@ class Attribution:
 
 @clocked("rank")
 def attribute(
-    planned: PlannedModel,
-    samples: RunSamples,
-    limits: NoiseLimits | None = None,
-    *,
-    provider: str = CPU,
+    planned: PlannedModel, samples: RunSamples, limits: NoiseLimits | None = None, *, provider: str = CPU
 ) -> Attribution:
     """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
 
@@ -254,12 +250,7 @@ def limits_of(planned: PlannedModel, samples: RunSamples) -> NoiseLimits:
 
 
 def samples_to_attribute_on(
-    model: Path,
-    planned: PlannedModel,
-    data: DataLike,
-    limit: int | None = None,
-    *,
-    provider: str = CPU,
+    model: Path, planned: PlannedModel, data: DataLike, limit: int | None = None, *, provider: str = CPU
 ) -> RunSamples:
     """Return samples (`SAMPLES`, or `STEPS` of sequences, without a limit) and the float outputs on them."""
     state = model_samples(data, planned.model, notes=False).state

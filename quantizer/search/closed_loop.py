@@ -206,12 +206,7 @@ def why_not_run(data: DataLike) -> str:
 
 
 def plan_held_on_samples(
-    facts: PlanningFacts,
-    planned: PlannedModel,
-    model: Path,
-    data: DataLike,
-    *,
-    joined: int = 0,
+    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike, *, joined: int = 0
 ) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
     """Return the plan whose outputs hold as measured, or the best found, with its facts, and its model or
     None.
