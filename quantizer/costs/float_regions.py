@@ -449,8 +449,26 @@ UNPROFITABLE = (ReasonCode.PREDICTED_SLOWER, ReasonCode.SAVES_TOO_LITTLE, Reason
 """Reasons of nodes that could be quantized and would save too little time."""
 
 
-def is_unprofitable(plan: QuantPlan) -> bool:
-    """Return whether a plan has no arithmetic in integers because it would save too little time."""
+NOISY = (
+    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NOISE_BUDGET),
+    *(ReasonCode.NOISE_LIMIT, ReasonCode.MEASURED_NOISE),
+)
+"""Reasons of nodes that could be quantized and would be too noisy."""
+
+
+def without_int8(plan: QuantPlan) -> tuple[int, int]:
+    """Return how many nodes are float as int8 saves too little time, and as it is too noisy.
+
+    Both are 0 for a plan with arithmetic in integers, and in a mode that has none.
+    """
     entries = plan.nodes.values()
-    about_time = any(entry.stays_float and entry.float_reason.code in UNPROFITABLE for entry in entries)
-    return about_time and not any(entry.kind.counts_as_quantized for entry in entries)
+    if plan.config.mode == "weight-only" or any(entry.kind.counts_as_quantized for entry in entries):
+        return 0, 0
+    codes = [entry.float_reason.code for entry in entries if entry.stays_float]
+    return sum(code in UNPROFITABLE for code in codes), sum(code in NOISY for code in codes)
+
+
+def is_unprofitable(plan: QuantPlan) -> bool:
+    """Return whether a plan has no arithmetic in integers mainly because it would save too little time."""
+    slow, noisy = without_int8(plan)
+    return slow > noisy

@@ -17,7 +17,7 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..costs.float_regions import is_unprofitable
+from ..costs.float_regions import is_unprofitable, without_int8
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
@@ -42,8 +42,6 @@ MIN_INT8_SHARE = 0.005
 
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""
-
-SAVES_TOO_LITTLE = "int8 arithmetic would save too little time"
 
 FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
@@ -79,14 +77,15 @@ class Composition:
         quantized: number of nodes that compute in integers or have quantized weights.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
         caches: number of float nodes that keep keys and values in int8; none of `quantized`.
-        is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
-            of the plan says.
+        is_unprofitable: whether arithmetic in int8 is left out mainly as it would save too little time, which
+            a note of the plan says.
         nodes: how many there are in all.
         wider: formats of weights that differ from the setting, see `other_formats`; "" if there are none.
         float_type: the floating-point type of products, "" for integers.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
         int8_products: how many of these `int8_share` counts.
         runs_in_float: whether a run computes only in float, from weights that are float after loading.
+        why_float: why arithmetic in int8 is left out: noise, time or both; "" if it is not.
     """
 
     int8_share: float | None
@@ -100,6 +99,7 @@ class Composition:
     products: Mapping[str, int] = field(default_factory=dict)
     int8_products: int = 0
     runs_in_float: bool = False
+    why_float: str = ""
 
     def source_of(self, speedup: float | None) -> str:
         """Return the cause of a speedup, if that is not int8; "" for a model that is not faster."""
@@ -127,8 +127,8 @@ class Composition:
         """Return the share of the arithmetic, and of the products: other nodes are many and take little."""
         nodes = _count(max(self.nodes, self.quantized), "node")
         weights = f"weights only, of {self.weight_only} of {nodes}"
-        if self.is_unprofitable:
-            return f"{weights if self.weight_only else 'nothing'}: {SAVES_TOO_LITTLE}"
+        if self.why_float:
+            return f"{weights if self.weight_only else 'nothing'}: {self.why_float}"
         if self.is_weights_only:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
@@ -161,7 +161,16 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
         runs_in_float=not plan.int8_caches and all(map(_runs_in_float, plan.nodes.values())),
+        why_float=_why_float(*without_int8(plan)),
     )
+
+
+def _why_float(slow: int, noisy: int) -> str:
+    """Return why nothing computes in int8, by the number of nodes that are float for time and for noise."""
+    words = "be too noisy" if noisy else "save too little time" if slow else ""
+    if slow and noisy:
+        words += f" in {_count(noisy, 'node')}, and save too little time in {slow}"
+    return words and f"int8 arithmetic would {words}"
 
 
 def _runs_in_float(entry: NodePlan) -> bool:
@@ -213,7 +222,7 @@ NOTHING_TO_QUANTIZE = Finding(
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
-        why = f": {SAVES_TOO_LITTLE}" if composition.is_unprofitable else ""
+        why = f": {composition.why_float}" if composition.why_float else ""
         yield Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized{why}", remedy=USE_FLOAT)
     elif (
         composition.int8_share is not None

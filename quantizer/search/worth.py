@@ -8,7 +8,7 @@ the reason as a sentence.
 from __future__ import annotations
 
 from ..evaluation.grades import ORDER
-from .verdict import SAVES_TOO_LITTLE, Verdict
+from .verdict import Verdict
 
 MIN_GAIN = 0.1  # share of its size, or of its time, that a model which is not good has to save
 
@@ -32,7 +32,7 @@ def why_in_vain(verdict: Verdict) -> str:
     """Return the reason to write another model than one that is in vain."""
     if is_float(verdict):  # no figure tells anything
         every = "every plan that quantizes more was too noisy, or gained too little time"
-        return SAVES_TOO_LITTLE if verdict.composition.is_unprofitable else every
+        return verdict.composition.why_float or every
     gained = [verdict.cost.change, verdict.cost.speed]
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
     graded = "" if verdict.decision.grade == "good" else f"is {verdict.grade}{worst}, and "

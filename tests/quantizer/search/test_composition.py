@@ -16,6 +16,7 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.activation_ranges import with_clip_profiles
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
 from qprof_onnx.quantizer.search.integer_share import multiplications as counted
@@ -210,6 +211,29 @@ def test_a_gain_of_a_model_that_runs_in_float_is_not_told_as_that_of_int8(
     assert parts.runs_in_float == in_float
     assert bool(parts.source_of(1.6)) == in_float
     assert not parts.source_of(1.0)
+
+
+@pytest.mark.parametrize(
+    ("slow", "noisy", "why"),
+    [
+        (2, 0, "weights only, of 2 of 2 nodes: int8 arithmetic would save too little time"),
+        (0, 2, "weights only, of 2 of 2 nodes: int8 arithmetic would be too noisy"),
+        (1, 1, "int8 arithmetic would be too noisy in 1 node, and save too little time in 1"),
+        (0, 0, "weights only, of 2 of 2 nodes; arithmetic in float"),
+    ],
+)
+def test_the_line_int8_names_noise_or_time_as_the_plan_does(slow: int, noisy: int, why: str) -> None:
+    net = network("a = Conv (x, w) y = Conv (a, w)", {"w": (8, 8, 3, 3)})
+    plan = net.plan(keep_float=("*",))
+    reasons = [because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=0.9)] * slow
+    reasons += [because(ReasonCode.MEASURED_NOISE, samples=3)] * noisy
+    reasons += [because(ReasonCode.NO_INT8_CONSUMER)] * (2 - slow - noisy)
+    stored = {
+        name: NodePlan(Kind.WEIGHT_ONLY, reason) for name, reason in zip(plan.nodes, reasons, strict=True)
+    }
+    parts = composition_of(replace(plan, nodes=stored), net.graph, net.profile)
+    assert parts.text.endswith(why)
+    assert parts.is_unprofitable == (slow > noisy)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_of_a_model_in_which_nothing_is_quantized_no_noise_is_told() -> None:
 
 
 def test_a_model_that_times_alone_keep_in_float_has_that_reason_as_by_its_profile() -> None:
-    slow = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0, is_unprofitable=True))
+    slow = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0, why_float="int8 is slow"))
     assert why_in_vain(slow) in slow.composition.text
 
 
