@@ -13,15 +13,7 @@ import click
 
 from ..profiles.base.errors import QprofError, causes, is_out_of_memory, nearest, shown
 from ..profiles.base.extras import OptionalModule, missing_plugin
-from .console import (
-    StdoutError,
-    abandon,
-    check_streams,
-    echo,
-    printing_notes,
-    tell,
-    tell_unprinted_notes,
-)
+from .console import StdoutError, abandon, check_streams, echo, printing_notes, tell, tell_unprinted_notes
 from .interruptions import EndedError, Interruptions
 
 # Heading -> name -> short help, in the order of `qprof --help`. The command is `command` in the module of the
@@ -43,9 +35,7 @@ COMMAND_GROUPS = {
         "compare-layers": "List the SQNR of each tensor.",
         "tune": "Find and verify the best plan that meets a target.",
     },
-    "Publish": {
-        "verify": "Compare a card with a quantized model, or with a newer card.",
-    },
+    "Publish": {"verify": "Compare a card with a quantized model, or with a newer card."},
     "Other tools, models of several files": {
         "import": "Read another tool's file as a profile or a plan.",
         "export": "Write a profile or a plan for another tool.",

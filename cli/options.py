@@ -422,11 +422,7 @@ def _reading(field: Option) -> dict[str, Any]:
 
 
 def record_options(
-    record: type,
-    *names: str,
-    without: Collection[str] = (),
-    prefix: str = "",
-    shows_defaults: bool = True,
+    record: type, *names: str, without: Collection[str] = (), prefix: str = "", shows_defaults: bool = True
 ) -> Callable[[F], F]:
     """Return the decorator that adds the options of a record. One that is not given is None, or ()."""
     fields, options = options_of(record), []

@@ -80,14 +80,7 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
 @record_options(RunSettings)
 @json_option
 def command(
-    model: Path,
-    data: str,
-    output: Path,
-    *,
-    format: str,
-    max_non_finite: float,
-    as_json: bool,
-    **options: Any,
+    model: Path, data: str, output: Path, *, format: str, max_non_finite: float, as_json: bool, **options: Any
 ) -> None:
     """Run a model on samples and record the values of its tensors.
 

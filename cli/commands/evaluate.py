@@ -12,15 +12,7 @@ import click
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import Gate, Judge
-from ..console import (
-    REPORTER,
-    document,
-    echo,
-    progress,
-    result_text,
-    save_report,
-    tell_findings,
-)
+from ..console import REPORTER, document, echo, progress, result_text, save_report, tell_findings
 from ..options import (
     MODEL,
     NEW,

@@ -15,16 +15,7 @@ from ...profiles.base.options import options_of
 from ...quantizer.api.options import MIXED, OF_JUDGING, QuantizeOptions
 from ...quantizer.evaluation.options import Gate, SpeedCheckOptions
 from ...quantizer.targets.config import DATA_FREE, OF_ACTIVATIONS
-from ..console import (
-    REPORTER,
-    Stages,
-    current_run,
-    document,
-    echo,
-    finding_lines,
-    result_lines,
-    save_report,
-)
+from ..console import REPORTER, Stages, current_run, document, echo, finding_lines, result_lines, save_report
 from ..options import (
     DATA,
     EXISTING,
