@@ -188,7 +188,8 @@ class CostModel:
             if entry.kind is Kind.FLOAT and entry.implementation not in ("", Implementation.FUSED):
                 written_apart.add(name)
         unfusable = quantized | written_apart
-        fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion[1])}
+        own = {node.name: fusion for node in self.graph.nodes if (fusion := self.fused.get(node.name))}
+        fused = {name: fusion for name, fusion in own.items() if unfusable.isdisjoint(fusion[1])}
         layouts = layouts_of(self.graph, self.sizes, quantized, fused, before)
         sizes = self.sizes_of(plan)
         times: dict[str, float] = {}
@@ -209,8 +210,7 @@ class CostModel:
                 border[tensor] += time * self.runs.get(tensor, 1.0)
             else:
                 self._charge(times, tensor, reader, time)
-        together = (parts for kernel, parts in self.fused.values() if kernel == "")
-        groups = tuple(dict.fromkeys(together))
+        groups = tuple(dict.fromkeys(parts for kernel, parts in own.values() if kernel == ""))
         return Costs(times, self.floating, border, (), groups, self.run_time, layouts)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:

@@ -306,7 +306,7 @@ def _with_following(decision: Decision, found: FloatReasons) -> FloatReasons:
 
     Decision after decision would find the same, but here only nodes near the last ones get new prices. That
     holds while the last ones are apart from other quantized nodes, whose kinds so stay, and no layout changes
-    far away. Near an output `rounded_outputs` is asked first.
+    far away. Near a quantized output `rounded_outputs` is asked first.
     """
     facts, costs, entries = decision.facts, decision.costs, dict(decision.plan.nodes)
     graph, model, tensors = facts.graph, facts.cost_model, decision.plan.tensors
@@ -318,7 +318,8 @@ def _with_following(decision: Decision, found: FloatReasons) -> FloatReasons:
         judged = _near(graph, found, entries, NEAR)
         part = graph.part(_near(graph, judged, entries, 2))
         is_tied = any(entries[other].kind.reads_quantized for name in found for other in graph.beside(name))
-        if is_tied or any(map(part.is_result, part.values)):
+        makers = {graph.maker(name) for name in filter(part.is_result, part.values)} - {""}
+        if is_tied or any(entries[name].kind is not Kind.FLOAT for name in makers):
             break
         shown = {name: entries[name] for node in part.nodes for name in graph.beside(node.name)}
         users = [graph.node(name) for name, entry in shown.items() if entry.kind is not Kind.FLOAT]
