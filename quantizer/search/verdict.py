@@ -542,11 +542,12 @@ class Verdict(Presented):
 
 
 def _change(score: Score, unit: str) -> str:
-    """Return the change of a score, with its 95 % interval, or "within chance" if that contains 0."""
-    change = f"{0.0 - score.drop:+.2f} {unit}"
-    if score.drop_low <= 0.0 <= score.drop_high:
-        return f"{change}, within chance"
-    return f"{change}, {0.0 - score.drop_high:+.2f} to {0.0 - score.drop_low:+.2f}"
+    """Return by how much a score rises, with its 95 % interval, or "within chance" if that contains 0."""
+    rise = [0.0 + drop for drop in (score.drop, score.drop_low, score.drop_high)]
+    if score.higher_is_better:
+        rise = [0.0 - drop for drop in (score.drop, score.drop_high, score.drop_low)]
+    within = score.drop_low <= 0.0 <= score.drop_high
+    return f"{rise[0]:+.2f} {unit}, {'within chance' if within else f'{rise[1]:+.2f} to {rise[2]:+.2f}'}"
 
 
 def _keywords(fix: Fix) -> str:

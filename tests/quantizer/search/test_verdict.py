@@ -79,6 +79,14 @@ def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 1
     return verdict_of(judged, HALF, held_out)
 
 
+def test_a_score_that_rises_is_shown_to_rise_also_if_lower_is_better() -> None:
+    score = Score(10, 10, 2.0, 2.2, 10.0, 8.0, 12.0, "", "% of float's", higher_is_better=False)
+    found = verdict_of(
+        evaluation(30.0, score=score, metric="perplexity", metric_title="perplexity"), HALF, HELD_OUT
+    )
+    assert "(+10.00 % of float's, +8.00 to +12.00)" in found.sentence
+
+
 @pytest.mark.parametrize(
     ("found", "grade", "why"),
     [
