@@ -179,8 +179,8 @@ def quantize_from_samples(
             )
         kept: Profile | None = None
         if profile is not None:
-            kept, _, of_noise = read_measured(profile, prepared)
-            for finding in of_noise:
+            kept, missing, of_noise = read_measured(profile, prepared)
+            for finding in of_noise if missing else ():  # the result has the others
                 tell(finding)
             if options.gate.has_limit:
                 check_data_not_random(kept.data, profile_name(profile), "a limit")
@@ -321,8 +321,8 @@ def own_profile(
         text = f"{kept}: {counted(count, None, 'raw sample')}, used to test models before they are written"
         remedy = "do not publish the file (--set keep_samples=0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, text, kept, {"samples": count}, remedy))
-    profile, of_noise = with_noise_of_kept(profile, model.prepared.model)
-    for finding in (*profile.findings, *of_noise):
+    profile, _ = with_noise_of_kept(profile, model.prepared.model)  # the result has the findings
+    for finding in profile.findings:
         tell(finding)
     return profile, file
 

@@ -198,6 +198,13 @@ def test_rows_that_depend_on_each_other_are_noticed() -> None:
     assert rows_differ_together(steps, ["x", "y"], rows)
 
 
+def test_rows_of_other_ranges_before_a_sigmoid_do_not_depend_on_each_other() -> None:
+    net = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = Sigmoid(x) }")
+    low, high = np.full((1, 6), -900.0, np.float32), np.full((1, 6), 900.0, np.float32)
+    rows = [(name, Sample(name, {"x": row})) for name, row in {"a": low, "b": high}.items()]
+    assert not rows_differ_together(net, ["x", "y"], rows)
+
+
 def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
