@@ -58,7 +58,6 @@ from ..search.loop import Loop, Trial
 from ..search.speed import SPEED
 from ..search.verdict import (
     NOTHING_TO_QUANTIZE,
-    USE_FLOAT,
     Fix,
     Judged,
     Verdict,
@@ -66,7 +65,7 @@ from ..search.verdict import (
     verdict_of,
     with_fixes,
 )
-from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
+from ..search.worth import is_float, is_in_vain, takes_its_place, use_float, why_in_vain
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import runs_here
@@ -402,7 +401,8 @@ def _worth_writing(
         fixes = tuple(fix for fix in verdict.fixes if fix is not weights.change)
         return weights, replace(own, fixes=fixes, findings=findings)
     floats = _attempt(task, Fix({"keep_float": ("*",)}), why_float=why)
-    reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=USE_FLOAT)
+    remedy = use_float() if weights is None else use_float(weights.change, weights.measured.verdict)
+    reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=remedy)
     return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)
 
 

@@ -646,7 +646,10 @@ def with_fixes(
             cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
             compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
             sentence, code = f"keep the float model ({compared}): {sentence}", Code.KEEP_FLOAT
-    return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))
+    has_boxes = any(one.kind == WORDS["detections"] for one in verdict.outputs[:1]) and verdict.score is None
+    remedy = "--metric map50 scores the boxes, also without labels" if has_boxes else ""
+    reason = Finding(code, sentence, remedy=remedy)
+    return replace(verdict, findings=gravest_first([reason, *verdict.findings]))
 
 
 @dataclass(frozen=True)

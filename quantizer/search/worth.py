@@ -8,7 +8,7 @@ the reason as a sentence.
 from __future__ import annotations
 
 from ..evaluation.grades import ORDER
-from .verdict import Verdict
+from .verdict import USE_FLOAT, Fix, Verdict
 
 MIN_GAIN = 0.1  # share of its size, or of its time, that a model which is not good has to save
 
@@ -39,11 +39,22 @@ def why_in_vain(verdict: Verdict) -> str:
     return f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
 
 
+def is_smaller(verdict: Verdict) -> bool:
+    """Whether a model saves `MIN_GAIN` of the size of float's."""
+    return verdict.quantized_bytes <= (1.0 - MIN_GAIN) * verdict.float_bytes
+
+
 def takes_its_place(weights_only: Verdict, verdict: Verdict) -> bool:
     """Whether the model with only quantized weights is written in place of one in vain, not float's."""
     if is_float(verdict):
         is_nearer = weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
     else:
         is_nearer = ORDER[weights_only.grade] < ORDER[verdict.grade]
-    is_smaller = weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
-    return is_nearer and is_smaller and not weights_only.cost.is_slower
+    return is_nearer and is_smaller(weights_only) and not weights_only.cost.is_slower
+
+
+def use_float(fix: Fix | None = None, weights_only: Verdict | None = None) -> str:
+    """Return the advice to use the float model, or the smaller file that can be had, though it is slower."""
+    if fix is None or weights_only is None or weights_only.grade != "good" or not is_smaller(weights_only):
+        return USE_FLOAT
+    return f"{USE_FLOAT}, or for a smaller file {' '.join(fix.options)}: {fix.brings}"

@@ -190,6 +190,13 @@ def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() 
     assert found.text.endswith("3 other plans were tried: none is better")
 
 
+def test_a_detector_without_a_better_plan_is_to_be_scored() -> None:
+    poor = verdict(5.0, "poor")
+    boxes = replace(poor, outputs=tuple(replace(one, kind="detections") for one in poor.outputs))
+    (found,) = with_fixes(boxes, (), (), 3).findings
+    assert found.remedy == "--metric map50 scores the boxes, also without labels"
+
+
 def test_where_nothing_was_tried_the_reason_is_told() -> None:
     (found,) = with_fixes(verdict(5.0, "poor"), (), (), 0, "there was no time").findings
     assert found.text == "no other settings were tried: there was no time"
