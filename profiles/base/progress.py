@@ -37,10 +37,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def plain_lines(
-    task: str,
-    write: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
-    unit: str = "sample",
+    task: str, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic, unit: str = "sample"
 ) -> Progress:
     """Return a `Progress` that writes a line after 5 seconds, after 10 more, 20 more, and at a late end."""
     start = clock()

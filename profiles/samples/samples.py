@@ -38,14 +38,7 @@ from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_called, reader_of
 from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
 from .storage import shown_location
-from .values import (
-    InputSpec,
-    Sample,
-    Samples,
-    batch_size,
-    checked_arrays,
-    of_batches,
-)
+from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
 # What messages call a model: the file that the user gave, or the name of its graph.
 

@@ -56,15 +56,7 @@ from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to
 from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixes, weights_fix
 from ..search.loop import Loop, Trial
 from ..search.speed import SPEED
-from ..search.verdict import (
-    NOTHING_TO_QUANTIZE,
-    Fix,
-    Judged,
-    Verdict,
-    no_verdict,
-    verdict_of,
-    with_fixes,
-)
+from ..search.verdict import NOTHING_TO_QUANTIZE, Fix, Judged, Verdict, no_verdict, verdict_of, with_fixes
 from ..search.worth import is_float, is_in_vain, takes_its_place, use_float, why_in_vain
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, with_settings

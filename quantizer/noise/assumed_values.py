@@ -47,9 +47,7 @@ def _with_assumed_histogram(tensor: TensorProfile) -> TensorProfile:
     centre = min(max(low, 0.0), high)
     scale = ASSUMED_RMS / 2.0**0.5 * max(high - centre, centre - low)  # the RMS of Laplace is scale * sqrt(2)
     below = np.where(
-        edges < centre,
-        0.5 * np.exp((edges - centre) / scale),
-        1.0 - 0.5 * np.exp((centre - edges) / scale),
+        edges < centre, 0.5 * np.exp((edges - centre) / scale), 1.0 - 0.5 * np.exp((centre - edges) / scale)
     )
     at = np.rint((below - below[0]) / (below[-1] - below[0]) * ELEMENTS)
     return replace(tensor, histogram=EqualBins(low, high, np.diff(at)))

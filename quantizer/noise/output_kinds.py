@@ -37,28 +37,15 @@ from .value_paths import before_move, holds_values, maker_of, nearest_product, p
 NOT_PROFILED = Profile(ModelId("", "", 0), DataId(), {})
 """Nothing is known of any tensor."""
 
-MAX_CHANNELS = tuned(
-    4,
-    figure="pictures and sound have up to four",
-    chosen_on="by hand",
-    holds=(3, 5),
-)
+MAX_CHANNELS = tuned(4, figure="pictures and sound have up to four", chosen_on="by hand", holds=(3, 5))
 """Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts."""
 
 MIN_PLACES = tuned(
-    256,
-    figure="a picture of 16 x 16, 16 ms of sound at 16 kHz",
-    chosen_on="by hand",
-    holds=(204, 320),
+    256, figure="a picture of 16 x 16, 16 ms of sound at 16 kHz", chosen_on="by hand", holds=(204, 320)
 )
 """Fewest places of a signal."""
 
-MIN_SIDE = tuned(
-    16,
-    figure="a picture of 16 x 16",
-    chosen_on="by hand",
-    holds=(12, 20),
-)
+MIN_SIDE = tuned(16, figure="a picture of 16 x 16", chosen_on="by hand", holds=(12, 20))
 """Least width and height of a picture."""
 
 UNDECIDED = tuned(

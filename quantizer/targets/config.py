@@ -40,10 +40,7 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
-OF_ACTIVATIONS = (
-    *("schema", "calibrator", "activation_type"),
-    *("equalization", "bias_correction"),
-)
+OF_ACTIVATIONS = ("schema", "calibrator", "activation_type", "equalization", "bias_correction")
 """Settings of activations that are calibrated: nothing reads them in the modes without."""
 
 FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")

@@ -194,11 +194,7 @@ def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
                 yield node, quantized
 
 
-CHECKS: tuple[Check, ...] = (
-    _full_ranges_are_covered,
-    _opset_is_read,
-    _joined_values_are_quantized_once,
-)
+CHECKS: tuple[Check, ...] = (_full_ranges_are_covered, _opset_is_read, _joined_values_are_quantized_once)
 """What a runtime refuses, in the order of the message."""
 
 REMARKS: tuple[Remark, ...] = (_shapes_are_fixed, _foreign_domains, _operators_are_known)

@@ -46,9 +46,7 @@ FORMS: Mapping[FormName, Form] = {
     ),
     "integer": Form("ConvInteger and MatMulInteger", "plugins.other_forms.integer"),
     "primitives": Form(
-        "plain arithmetic without quantization operators",
-        "plugins.other_forms.primitives",
-        conversions=False,
+        "plain arithmetic without quantization operators", "plugins.other_forms.primitives", conversions=False
     ),
     "regions": Form(
         "an ONNX function for each quantized operator", "plugins.other_forms.regions", kernels_on_codes=True
