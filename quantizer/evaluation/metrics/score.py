@@ -179,14 +179,19 @@ def score_of(
         is_unfit = not _interval(kind, own, other, chance).low > 0.0
         is_at_chance = is_unfit and own.units >= MIN_UNITS_OF_TRUTH
     interval = UNKNOWN if is_unfit else _interval(kind, floats, quantized, chance)
+    low, high = interval.low, interval.high
+    is_percent = kind.unit == "%" and kind.drop == "points" and kind.higher_is_better
+    if is_percent and math.isfinite(high - low):
+        # The float score of other samples differs, so that only 100 points limit the drop.
+        low, high = max(low, -100.0), min(high, 100.0)
     return Score(
         samples=samples,
         rows=floats.units,
         float_score=float_score,
         quantized_score=quantized_score,
         drop=float(_drops(kind, np.array([float_score]), np.array([quantized_score]))[0]),
-        drop_low=interval.low,
-        drop_high=interval.high,
+        drop_low=low,
+        drop_high=high,
         unit=kind.unit,
         drop_unit=kind.drop_unit,
         higher_is_better=kind.higher_is_better,

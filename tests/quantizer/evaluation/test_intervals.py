@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.evaluation.metrics.intervals import (
     student95,
     with_two_added,
 )
-from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
+from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of, of_sums
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
 
@@ -115,6 +115,15 @@ def test_skewed_losses_need_the_rows_with_which_their_interval_ends_at_the_limit
     assert asked is not None
     found = score_of(asked.kind, 80, mean_of(np.full(80, 100.0)), mean_of(100.0 - losses))
     assert found.rows_to_show(found.drop_high) == pytest.approx(80, abs=1)  # whole rows
+
+
+def test_the_interval_of_a_drop_in_percent_ends_at_a_hundred_points() -> None:
+    asked = named_metric("top-1")
+    assert asked is not None
+    kept, lost = np.full(8, 100.0), np.array([0.0, 0.0, 0.0, 0.0, 10.0, 5.0, 0.0, 90.0])
+    counts = [of_sums(side[:, None], lambda s: s[:, 0] / 8.0) for side in (kept, lost)]
+    assert score_of(asked.kind, 8, *counts).drop_high == 100.0
+    assert score_of(asked.kind, 8, *counts[::-1]).drop_low == -100.0
 
 
 @pytest.mark.parametrize("limit", [1e308, 1e-300, 5e-324])
