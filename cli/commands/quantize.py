@@ -217,7 +217,7 @@ def command_with(fix: Fix, profile: str) -> str:
     flags |= {f"--{name.replace('_', '-')}" for name in gone}
     for word in given:
         values = [next(given)] if word in ("--set", *flags) else []
-        if word not in flags and gone.isdisjoint(value.partition("=")[0] for value in values):
+        if word.partition("=")[0] not in flags and gone.isdisjoint(one.partition("=")[0] for one in values):
             words += [word, *values]
     # A mode that needs no profile would make none, and judge outputs without it.
     used = ["--profile", profile] if mode in DATA_FREE and profile and "--profile" not in words else []

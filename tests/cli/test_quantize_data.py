@@ -325,11 +325,11 @@ def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
 
 
 def test_the_command_of_quantized_weights_has_the_profile_and_no_option_without_effect() -> None:
-    given = "m.onnx --data d --calibrator kl --set granularity=per-channel --set schema=symmetric -o q.onnx"
+    given = "m.onnx --data d --calibrator=kl --as int8 --set form=qdq --set schema=symmetric -o q.onnx"
     fix = Fix({"mode": "weight-only", "weight_type": "int8"})
     with click.Context(command):
         current_run().arguments = tuple(given.split())
         printed = command_with(fix, "q.qprof/profile.yaml"), command_with(fix, "")
-    rest = "qprof quantize m.onnx --data d --set granularity=per-channel -o q.onnx"
+    rest = "qprof quantize m.onnx --data d --set form=qdq -o q.onnx"
     profiled = f"{rest} --profile q.qprof/profile.yaml --as weight-only-8"
     assert printed == (profiled, f"{rest} --as weight-only-8")
