@@ -108,8 +108,13 @@ class Composition:
         return "; rewritten float operators gain this, not int8"
 
     def has_floats_speed(self, cost: Cost) -> bool:
-        """Whether a run computes as in float, and no known time differs from float's by more than chance."""
-        return self.runs_in_float and cost.is_even
+        """Whether a run computes as in float, and no known time differs from float's by more than chance.
+
+        Where nothing is quantized, a gain that was measured and not predicted is chance.
+        """
+        is_gain = cost.latency is not None and cost.latency.speedup > 1.0
+        known = replace(cost, latency=None) if is_gain and not self.quantized else cost
+        return self.runs_in_float and known.is_even
 
     @property
     def uses_integers(self) -> bool:
@@ -129,6 +134,8 @@ class Composition:
         weights = f"weights only, of {self.weight_only} of {nodes}"
         if self.why_float:
             return f"{weights if self.weight_only else 'nothing'}: {self.why_float}"
+        if not (self.quantized or self.caches):
+            return "nothing"
         if self.is_weights_only:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:

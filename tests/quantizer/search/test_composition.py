@@ -190,6 +190,17 @@ def test_weights_that_a_kernel_dequantizes_in_each_run_have_the_speed_that_was_m
     assert "as fast as float (0.98 to 1.03" in dict(verdict_of(even, parts, HELD_OUT).figures())["speed"]
 
 
+@pytest.mark.parametrize(("predicted", "is_chance"), [(None, True), (1.0, True), (1.6, False)])
+def test_a_gain_of_a_model_in_which_nothing_is_quantized_is_chance_unless_it_was_predicted(
+    predicted: float | None, is_chance: bool
+) -> None:
+    fast = evaluation(latency=Latency(1.0, 0.8, 1.25, 1.2, 1.3, 9, 9, 1, 1))
+    nothing = replace(FLOAT, runs_in_float=True)
+    told = dict(verdict_of(fast, nothing, HELD_OUT, predicted=predicted).figures())
+    assert (told["speed"] == "that of float, whose arithmetic it has") is is_chance
+    assert told["int8"] == "nothing"
+
+
 def test_products_in_loops_count_though_their_share_is_not_known() -> None:
     parts = Composition(0.0, 1, products={"GRU": 2, "Gemm": 1}, int8_products=1)
     assert parts.uses_integers
