@@ -206,7 +206,8 @@ def _lines_of_judged(
         yield "gate", "passed"
     yield "written", str(result.model_path)
     if verdict.grade == "good" and not (verdict.fixes or verdict.against):
-        yield "deploy", "in place of the float model: docs/how-to/deploy.md"
+        where = f"after a test on {verdict.simulated}" if verdict.simulated else "in place of the float model"
+        yield "deploy", f"{where}: docs/how-to/deploy.md"
 
 
 def command_with(fix: Fix, profile: str) -> str:

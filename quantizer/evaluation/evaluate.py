@@ -144,6 +144,14 @@ class Evaluation(Presented, document="evaluation"):
         return decision_of(self.grades, self.score, self.scored)
 
     @property
+    def simulated(self) -> str:
+        """The target, in words, if float arithmetic stood in for its kernels; "" if not."""
+        place, made_for = ExecutionPlace(self.runtime, self.provider), self.provenance
+        if made_for is None or not is_as_written(made_for, place):
+            return ""
+        return "your runtime" if made_for.target == "onnx" else made_for.target
+
+    @property
     def gated(self) -> bool:
         """Whether there is a limit."""
         return self.gate.has_limit

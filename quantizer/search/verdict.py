@@ -407,6 +407,7 @@ class Verdict(Presented):
         applied: the fix that was applied (`--fix auto`); None for none.
         attribution: the noise of the nodes, if the model is not good; None if it was not run. Not in JSON.
         printed: predicted times as fast as float on this processor; None if unknown. Not in JSON.
+        simulated: the target, if float arithmetic stood in for its kernels; "" if not. Not in JSON.
     """
 
     grade: Grade
@@ -425,6 +426,7 @@ class Verdict(Presented):
     applied: Fix | None = None
     attribution: Attribution | None = field(default=None, metadata=NOT_IN_JSON)
     printed: float | None = field(default=None, metadata=NOT_IN_JSON)
+    simulated: str = field(default="", metadata=NOT_IN_JSON)
 
     @property
     def cause(self) -> tuple[Finding, ...]:
@@ -474,6 +476,7 @@ class Verdict(Presented):
         on = "" if self.metric == ACCURACY else f" (on {self.held_out.text})"
         parts = [f"{facts}{on}", self.why]
         facts = "; ".join(filter(None, reversed(parts) if self.is_vain else parts))
+        facts += f"; computed in float arithmetic, not by kernels of {self.simulated}" * bool(self.simulated)
         is_few = self.grade == "good" and bool(self.held_out.few_text)
         if is_few or (self.grade == "good" and self.decision.so_far):
             facts = "; ".join(filter(None, [self.held_out.few_text if is_few else "", facts]))
@@ -593,6 +596,7 @@ def verdict_of(
         predicted,
         composition,
         printed=printed,
+        simulated=evaluation.simulated,
     )
     has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
     incomparable = outputs[0].text if has_none else ""
