@@ -246,6 +246,8 @@ def test_names_keep_the_capitals_that_they_have() -> None:
 def test_a_fair_page_without_a_fix_asks_for_a_score_unless_it_has_one(whole: Report) -> None:
     fair = replace(whole, what_ifs=(), verdict=replace(whole.verdict, grade="fair"))
     task = TaskScore("accuracy", 97.5, 97.0, "%", "-0.50 points, -1.47 to +0.48", 200)
-    assert "score both models with" in page(fair)
+    assert "score both models with <code>--metric NAME</code>" in page(fair)
+    boxes = replace(fair, outputs=tuple(replace(one, kind="detections") for one in fair.outputs))
+    assert "score both models with <code>--metric map50</code>" in page(boxes)
     assert f"--keep-float {fair.noise[0].parts[0].node}</code>" in page(fair)
     assert "score both models with" not in page(replace(fair, task=task))
