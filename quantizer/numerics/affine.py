@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from types import EllipsisType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -350,6 +350,10 @@ class Rounding(Enum):
     """After it was added: round(x / scale + zero_point) (Glow SPEC D.3)."""
 
 
+ELEMENTS_AT_ONCE = 1 << 15
+"""Elements that are quantized and dequantized at a time: they stay in the processor's cache."""
+
+
 def quantize(
     values: npt.ArrayLike, params: QuantParams, rounding: Rounding = Rounding.ONNX
 ) -> npt.NDArray[Any]:
@@ -359,29 +363,46 @@ def quantize(
     also those of infinite values. Raises DataError for NaN, which has no quantized value (types of floats
     have one, if only for NaN), and PlanError if the parameters do not fit the shape.
     """
-    floats = np.asarray(values, np.float32)
-    has_nan = params.qtype.number is not None and params.qtype.number.nan != "none"
-    nans = 0 if has_nan else int(np.count_nonzero(np.isnan(floats)))
-    if nans:
-        raise DataError(
-            f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find their cause"
-        )
-    scale, zero_point = parameter_arrays(params, floats.shape)
-    exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit integer
-    with np.errstate(over="ignore"):
-        steps = np.asarray(floats / scale)
-    # In place where it can be: for large weights fresh memory costs more than the arithmetic.
-    if params.qtype.is_float:
-        pass  # the conversion below rounds
-    elif rounding is Rounding.GLOW:
-        steps += zero_point.astype(np.float32)
-        steps = np.rint(steps, out=steps).astype(exact, copy=False)
-    else:
-        steps = np.rint(steps, out=steps).astype(exact, copy=False)
-        steps += zero_point.astype(exact)
-    np.clip(steps, params.qtype.low, params.qtype.high, out=steps)
-    quantized: npt.NDArray[Any] = steps.astype(params.qtype.numpy_dtype)
+    floats, qtype = np.asarray(values, np.float32), params.qtype
+    has_nan = qtype.number is not None and qtype.number.nan != "none"
+    exact = np.float32 if qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit integer
+    quantized: npt.NDArray[Any] = np.empty_like(floats, qtype.numpy_dtype)
+    for part, scale, zero_point in _parts(floats, params):
+        if not has_nan and np.isnan(floats[part]).any():
+            found = f"{np.count_nonzero(np.isnan(floats))} of {floats.size} values are NaN"
+            raise DataError(f"quantize: {found}, which cannot be quantized; find their cause")
+        with np.errstate(over="ignore"):
+            steps = np.asarray(floats[part] / scale)
+        if qtype.is_float:
+            pass  # the conversion below rounds
+        elif rounding is Rounding.GLOW:
+            steps += zero_point.astype(np.float32)
+            steps = np.rint(steps, out=steps).astype(exact, copy=False)
+        else:
+            steps = np.rint(steps, out=steps).astype(exact, copy=False)
+            steps += zero_point.astype(exact)
+        np.clip(steps, qtype.low, qtype.high, out=steps)
+        quantized[part] = steps.astype(qtype.numpy_dtype)
     return quantized
+
+
+Part: TypeAlias = tuple[slice, ...] | EllipsisType
+"""Where a part of an array is."""
+
+
+def _parts(
+    floats: npt.NDArray[np.float32], params: QuantParams
+) -> Iterator[tuple[Part, npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Yield parts, each together in memory and small enough for the cache, with scales and zero points."""
+    scale, zero_point = parameter_arrays(params, floats.shape)
+    if params.block_size is not None or not floats.size or not floats.ndim:
+        yield ..., scale, zero_point
+        return
+    axis = int(np.argmax(floats.strides))
+    rows = max(1, ELEMENTS_AT_ONCE * floats.shape[axis] // floats.size)
+    for start in range(0, floats.shape[axis], rows):
+        part = (*axis * (slice(None),), slice(start, start + rows))
+        yield part, *((scale[part], zero_point[part]) if params.axis == axis else (scale, zero_point))
 
 
 def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
@@ -399,10 +420,6 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     return floats
 
 
-ELEMENTS_AT_ONCE = 1 << 15
-"""Elements that are quantized and dequantized at a time: they stay in the processor's cache."""
-
-
 def fake_quantized(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
     """Return `dequantize` of `quantize` of values (fake quantization), to the bit; raises as these do."""
     floats = np.asarray(values, np.float32)
@@ -414,8 +431,8 @@ def fake_quantized(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np
 
 def fake_quantized_parts(
     floats: npt.NDArray[np.float32], params: QuantParams
-) -> Iterator[tuple[slice | EllipsisType, npt.NDArray[np.float32]]]:
-    """Yield `fake_quantized` in parts along the first axis: the place of each, and a fresh array."""
+) -> Iterator[tuple[Part, npt.NDArray[np.float32]]]:
+    """Yield `fake_quantized` in parts: the place of each, and a fresh array."""
     qtype = params.qtype
     if (
         qtype.is_float
@@ -426,13 +443,8 @@ def fake_quantized_parts(
     ):
         yield ..., dequantize(quantize(floats, params), params)
         return
-    scale, zero_point = parameter_arrays(params, floats.shape)
-    zero = zero_point.astype(np.float32)
-    along = params.axis == 0
-    rows = max(1, ELEMENTS_AT_ONCE * len(floats) // floats.size)
-    for start in range(0, len(floats), rows):
-        part = slice(start, start + rows)
-        own_scale, own_zero = (scale[part], zero[part]) if along else (scale, zero)
+    for part, own_scale, zero_point in _parts(floats, params):
+        own_zero = zero_point.astype(np.float32)
         with np.errstate(over="ignore"):
             steps = np.asarray(floats[part] / own_scale)
         np.rint(steps, out=steps)
