@@ -378,9 +378,8 @@ def _picture_size(
 ) -> tuple[int, int] | None:
     """Return height and width of the input, from the model or the recipe; None if no step needs them."""
     given = None if recipe.size is None else pair(recipe.size)
-    height, width = (
-        side if isinstance(side, int) else given[axis] if given else None for axis, side in enumerate(sides)
-    )
+    wanted = given or (None, None)
+    height, width = (side if isinstance(side, int) else wanted[axis] for axis, side in enumerate(sides))
     if given and given != (height, width):
         raise ConfigError(
             f"{where}: size {given[0]} x {given[1]}: input '{spec.name}' is {spec}; leave the size out"
@@ -390,7 +389,8 @@ def _picture_size(
     if recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center":
         advice = "write that of training, as size: 224, or size: [192, 256] for height and width"
         if where.isidentifier():  # a built-in recipe
-            advice = f"write that of training, as --preprocess {where}:224, or :192x256 for height and width"
+            own = spec.recipe if spec.recipe.startswith(f"{where}:") else f"{where}:224"
+            advice = f"write that of training, as --preprocess {own}, or :192x256 for height and width"
         raise ConfigError(f"{where}: the size is not known: input '{spec.name}' is {spec}; {advice}")
     return None
 
