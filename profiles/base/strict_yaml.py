@@ -60,6 +60,10 @@ def flow_text(value: object) -> str:
         case Mapping():
             return "{" + ", ".join(f"{flow_text(k)}: {flow_text(v)}" for k, v in value.items()) + "}"
         case Sequence():
+            if isinstance(value, list) and {*map(type, value)} <= {int, float}:
+                numbers = str(value)  # at once: a large model has millions of scales
+                if "e" not in numbers and "n" not in numbers:  # a power of ten, infinity or NaN
+                    return numbers
             return "[" + ", ".join(map(flow_text, value)) + "]"
     raise TypeError(f"{type(value).__name__} cannot be written in YAML")
 
