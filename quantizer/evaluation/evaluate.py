@@ -510,15 +510,11 @@ def evaluate(
     failures = failures_of(gate, outputs, score, latency, samples, size=size, decision=decision)
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
+    two_values = all(spec.dtype == np.bool_ for spec in specs)  # a few samples may be equal by chance
     findings = [
         *saturated,
         *map(gate_finding, failures),
-        # Truth values have two values, so that a few samples may be equal by chance.
-        *(
-            ()
-            if all(spec.dtype == np.bool_ for spec in specs)
-            else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)
-        ),
+        *([] if two_values else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)),
         *doubts(floats, quantized),
         *truth_doubts(score),
         *other_graph(floats, quantized),

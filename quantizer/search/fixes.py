@@ -66,17 +66,12 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
     is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
     if verdict.grade != "poor" or is_asked:
         return None
-    return next(
-        (
-            fix
-            for fix in fixes
-            if fix.grade == "good"
-            and {n for n, value in fix.settings.items() if getattr(config, n) != value} & recipe.given
-            <= {"mode"}
-            and fix.bytes <= NEARLY * verdict.quantized_bytes
-        ),
-        None,
-    )
+    for fix in fixes:
+        changed = {name for name, value in fix.settings.items() if getattr(config, name) != value}
+        fits = changed & recipe.given <= {"mode"} and fix.bytes <= NEARLY * verdict.quantized_bytes
+        if fix.grade == "good" and fits:
+            return fix
+    return None
 
 
 def weights_fix(recipe: Recipe) -> Fix | None:

@@ -29,7 +29,7 @@ from ..noise.output_limits import WORDS
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
-from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from ..plan.plan import Implementation, Kind, QuantPlan
 from ..plan.reasons import ReasonCode
 from ..targets.config import FLOAT_TYPES, settings
 from ..targets.loading import Settings
@@ -145,9 +145,7 @@ class Composition:
         products = _count(sum(self.products.values()), "product")
         operators = ", ".join(sorted(self.products, key=lambda name: -self.products[name])[:OPERATORS_TOLD])
         some = f"{self.int8_products} of {products} ({operators})"
-        if (
-            self.int8_products and self.int8_share < MIN_INT8_SHARE
-        ):  # in loops nobody counts how often they run
+        if self.int8_products and self.int8_share < MIN_INT8_SHARE:  # in loops nobody counts the runs
             return some
         return f"{share}, {some}" if self.products else share
 
@@ -156,6 +154,8 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
     """Return the kinds of the nodes and weights of the quantized model of a plan."""
     kinds = Counter(entry.kind for entry in plan.nodes.values())
     products = [node for node in graph.nodes if channel_layout(node) is not None]
+    entries, folded = plan.nodes.values(), (Kind.WEIGHT_ONLY, Implementation.FOLDED)
+    in_float = all(e.kind is Kind.FLOAT or (e.kind, e.implementation) == folded for e in entries)
     return Composition(
         None if profile is None or plan.config.mode == "weight-only" else int8_share(plan, graph, profile),
         len(plan.nodes) - kinds[Kind.FLOAT],
@@ -167,7 +167,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         plan.config.activation_type if plan.config.activation_type in FLOAT_TYPES else "",
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
-        runs_in_float=not plan.int8_caches and all(map(_runs_in_float, plan.nodes.values())),
+        runs_in_float=in_float and not plan.int8_caches,
         why_float=_why_float(*without_int8(plan)),
     )
 
@@ -178,11 +178,6 @@ def _why_float(slow: int, noisy: int) -> str:
     if slow and noisy:
         words += f" in {_count(noisy, 'node')}, and save too little time in {slow}"
     return words and f"int8 arithmetic would {words}"
-
-
-def _runs_in_float(entry: NodePlan) -> bool:
-    is_folded = entry.kind is Kind.WEIGHT_ONLY and entry.implementation == Implementation.FOLDED
-    return is_folded or entry.kind is Kind.FLOAT
 
 
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
