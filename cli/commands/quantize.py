@@ -205,7 +205,7 @@ def _lines_of_judged(
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)
-    if verdict.grade == "good" and not (verdict.fixes or verdict.against):
+    if verdict.is_deployable:
         where = f"after a test on {verdict.simulated}" if verdict.simulated else "in place of the float model"
         yield "deploy", f"{where}: docs/how-to/deploy.md"
 

@@ -112,6 +112,10 @@ class Code(StrEnum):
         return _severities()[self]
 
 
+ON_SAMPLES = (Code.PIXELS, Code.CHANNELS_LAST, Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.ZERO_STATE)
+"""Hints that the samples may not be those that the model will see."""
+
+
 @cache
 def table() -> Mapping[Severity, Any]:
     """Return the meaning of each severity, and of its codes, by `findings.yaml`."""

@@ -13,14 +13,14 @@ function or a data loader has no files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, ProfileError, WritingError
-from ...profiles.base.findings import Code, Finding, Severity, gravest_first
+from ...profiles.base.findings import ON_SAMPLES, Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch
 from ...profiles.base.progress import Stage, counted, stages
@@ -82,9 +82,6 @@ FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2, precision=0.05)
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 """Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
 that chose nothing."""
-
-ON_SAMPLES = (Code.PIXELS, Code.CHANNELS_LAST, Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.ZERO_STATE)
-"""Hints that the samples may not be those that the model will see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +195,7 @@ def quantize_from_samples(
         _check_judging(model.path, samples, truth, options, tell)
 
         # The profile, where none was given.
+        inputs = {spec.name for spec in specs}
         if kept is None and config.reads_profile:
             kept, profile_file = own_profile(
                 model,
@@ -205,7 +203,7 @@ def quantize_from_samples(
                 profile_file,
                 options=options,
                 stage=stage,
-                tell=lambda finding: None if _is_in_verdict(finding) else tell(finding),
+                tell=lambda finding: None if _is_in_verdict(finding, inputs) else tell(finding),
             )
 
         measuring = replace(options, limit=None)  # of what was read
@@ -220,10 +218,10 @@ def quantize_from_samples(
         return replace(result, model_path=output, read=read)
 
 
-def _is_in_verdict(finding: Finding) -> bool:
+def _is_in_verdict(finding: Finding, inputs: Collection[str]) -> bool:
     """Whether the verdict has a finding of the profile, which is then not printed earlier."""
-    of_samples = finding.code in ON_SAMPLES and finding.code.severity is not Severity.NOTE
-    return of_samples or finding.code is Code.RANDOM_DATA
+    is_nan = finding.code is Code.NON_FINITE and finding.subject in inputs
+    return is_nan or finding.code in (*ON_SAMPLES, Code.RANDOM_DATA)
 
 
 CHECKED_TRUTHS = 8
@@ -566,7 +564,8 @@ def _with_verdict(attempt: Judgement, verdict: Verdict, task: _Task) -> Quantize
     if profile is None:
         return replace(attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation))
     causes = [one.text for one in verdict.cause]
-    of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text not in causes]
+    found = [one for one in profile.findings if one.code is not Code.RANDOM_DATA and one.text not in causes]
+    of_samples = [one for one in found if _is_in_verdict(one, profile.inputs)]
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
     file = "" if task.profile_file is None else str(task.profile_file)
     return replace(attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation, file))

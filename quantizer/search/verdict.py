@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
+from ...profiles.base.findings import ON_SAMPLES, Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
@@ -432,6 +432,13 @@ class Verdict(Presented):
     def against(self) -> tuple[Finding, ...]:
         """The findings that speak against the model, regardless of its grade."""
         return tuple(finding for finding in self.findings if finding.code in AGAINST)
+
+    @property
+    def is_deployable(self) -> bool:
+        """Whether it is good, and nothing speaks against the model or its samples."""
+        of_data = (*ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES)
+        is_doubtful = self.against or any(finding.code in of_data for finding in self.findings)
+        return self.grade == "good" and not (self.fixes or is_doubtful)
 
     @property
     def cost(self) -> Cost:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,18 @@ def test_a_model_for_another_runtime_is_not_timed_and_to_be_tested_there(tmp_pat
     assert lines(result, "speed") == ["not measured"]
     assert lines(result, "verdict")[0].endswith("; computed in float arithmetic, not by kernels of tensorrt")
     assert lines(result, "deploy") == ["after a test on tensorrt: docs/how-to/deploy.md"]
+
+
+def test_samples_with_nan_are_told_once_and_nothing_is_to_be_deployed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(DATA, data)
+    with np.load(DATA / "00.npz") as found:
+        images = found["image"].copy()
+    images[0, 0, 0, 0] = np.nan
+    np.savez(data / "00.npz", image=images)
+    result = quantize("-o", tmp_path / "q.onnx", data=data)
+    assert (result.stdout + result.stderr).count("left out of ranges and histograms") == 1
+    assert not lines(result, "deploy")
 
 
 def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
@@ -31,6 +32,14 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     (few_samples,) = map(str, found.findings)
     assert few_samples == "few samples: 1 held-out sample of 4; more samples make the verdict more certain"
     assert verdict_of(evaluation(), HALF, HELD_OUT).sentence.startswith("good: output 'y'")
+
+
+@pytest.mark.parametrize("code", [Code.PIXELS, Code.NON_FINITE, Code.CONSTANT_INPUT, Code.EQUAL_SAMPLES])
+def test_a_model_is_not_to_be_deployed_beside_a_warning_about_its_samples(code: Code) -> None:
+    good = verdict_of(evaluation(), HALF, HELD_OUT)
+    assert good.is_deployable
+    assert not replace(good, findings=(Finding(code, "image"),)).is_deployable
+    assert not verdict_of(evaluation(), HALF, replace(HELD_OUT, seen=True)).is_deployable
 
 
 def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_so_far() -> None:
