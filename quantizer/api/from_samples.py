@@ -351,7 +351,7 @@ def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
     left_out: tuple[Finding, ...] = ()
     if cause:
         verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]))
-    elif verdict.grade in ("fair", "poor") or verdict.against:
+    elif verdict.grade in ("fair", "poor") or verdict.against or any(proposed_fixes(verdict, task.recipe)):
         search = partial(_tried_fixes, task, first, trials)
         verdict, left_out = improved("search for fixes", search, verdict)
     fixes = verdict.fixes

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from ..evaluation.grades import ORDER
+from ..evaluation.latency import EVEN_RATIO
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, QuantConfig
 from ..targets.loading import load_recipe, weight_only_settings
@@ -31,6 +32,13 @@ NEARLY = 1.25  # times the bytes of a poor model that one which is written in it
 SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
 
+def is_not_faster(verdict: Verdict) -> bool:
+    """Whether a good model has no arithmetic in int8, or is known not to be faster than float."""
+    speedup = verdict.cost.speedup
+    is_level = bool(verdict.composition.why_float) or (speedup is not None and speedup <= EVEN_RATIO)
+    return verdict.grade == "good" and is_level
+
+
 def is_better(verdict: Verdict, than: Verdict) -> bool:
     """Whether a model is better: by grade, the deciding figure, or float's speed; none without a gain is."""
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
@@ -40,6 +48,8 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
     is_same = ORDER[verdict.grade] == ORDER[than.grade] if points is None else points < MIN_GAIN_POINTS
     if is_same and _time(verdict) >= MOST_COST * _time(than):
         return False
+    if is_not_faster(than) and verdict.grade == "good" and not is_not_faster(verdict):
+        return True
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
     if than.cost.is_slower or not than.composition.uses_integers:
@@ -101,8 +111,11 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
             yield Fix({"rounding": "gptq"})
         return
     has_int8 = verdict.composition.uses_integers
-    usual = load_recipe(config.target if config.target in target_names() else None).config.calibrator
-    if is_noisy and has_int8 and config.reads_profile and config.calibrator != usual:
-        yield Fix({"calibrator": usual})
+    usual = load_recipe(config.target if config.target in target_names() else None).config
+    own = {n: getattr(usual, n) for n in ("calibrator", "schema") if getattr(config, n) != getattr(usual, n)}
+    if is_noisy and has_int8 and config.reads_profile and "calibrator" in own:
+        yield Fix({"calibrator": usual.calibrator})
+    if own and config.reads_profile and is_not_faster(verdict):
+        yield Fix(own)
     if weights and (is_noisy or not has_int8):
         yield weights

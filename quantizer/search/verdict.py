@@ -108,10 +108,8 @@ class Composition:
         return "; rewritten float operators gain this, not int8"
 
     def has_floats_speed(self, cost: Cost) -> bool:
-        """Whether a run computes as in float, and no known time differs from float's by more than chance.
-
-        Where nothing is quantized, a gain that was measured and not predicted is chance.
-        """
+        """Whether a run computes as in float, and no known time differs from float's by more than chance."""
+        # If nothing is quantized, a gain that was measured and not predicted is chance.
         is_gain = cost.latency is not None and cost.latency.speedup > 1.0
         known = replace(cost, latency=None) if is_gain and not self.quantized else cost
         return self.runs_in_float and known.is_even
@@ -582,7 +580,6 @@ def verdict_of(
     `predicted` is its speedup by the times that the plan was made with, `printed` that on this processor.
     """
     outputs, decision = evaluation.grades, evaluation.decision
-    drop = evaluation.score
     # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     verdict = Verdict(
@@ -602,18 +599,12 @@ def verdict_of(
     )
     has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
     incomparable = outputs[0].text if has_none else ""
-    on_samples = held_out.findings
-    if incomparable or evaluation.void:  # more samples are of no use
-        on_samples = ()
-    if (
-        decision.by == "outputs"
-        and decision.grade in ("fair", "poor")
-        and outputs[0].kind == WORDS["detections"]
-    ):
-        # Of a detector whose scores moved another threshold comes first: it costs neither time nor size.
-        known = tuple(
-            replace(one, code=Code.MAIN_CAUSE) if one.code is Code.SCORES_MOVED else one for one in known
-        )
+    on_samples = () if incomparable or evaluation.void else held_out.findings  # more are of no use then
+    have_moved = decision.by == "outputs" and decision.grade in ("fair", "poor")
+    if have_moved and outputs[0].kind == WORDS["detections"]:
+        # If the scores of a detector moved, another threshold comes first: it costs neither time nor size.
+        codes = {Code.SCORES_MOVED: Code.MAIN_CAUSE}
+        known = tuple(replace(one, code=codes.get(one.code, one.code)) for one in known)
     findings = [*against(composition, verdict.cost), *on_samples, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
     if evaluation.void:
@@ -626,7 +617,7 @@ def verdict_of(
         return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
     if verdict.grade != "good":
         return verdict
-    if drop is not None and drop.is_at_chance:
+    if evaluation.score is not None and evaluation.score.is_at_chance:
         return no_verdict(verdict, *truth_doubts(evaluation.score))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
 
@@ -647,10 +638,8 @@ def with_fixes(
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
     if fixes or not (vain or verdict.grade in ("fair", "poor")):
         return verdict
-    code = Code.NO_BETTER_PLAN
-    if left:
-        sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
-    else:
+    sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
+    if not left:
         sentence = "qprof knows no other settings to try"
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none is better"

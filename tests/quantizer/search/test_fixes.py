@@ -73,6 +73,19 @@ def test_the_targets_own_calibrator_is_tried_in_place_of_another_one() -> None:
     assert {"calibrator": usual} not in proposed(verdict(12.0, "fair"), calibrator=usual)
 
 
+def test_the_targets_own_settings_are_tried_where_others_make_a_good_model_that_is_not_faster() -> None:
+    config = load_recipe("onnxruntime-x86").config
+    own = {"calibrator": config.calibrator, "schema": config.schema}
+    given = {"calibrator": "kl", "schema": "symmetric-uint8"}
+    weights = Composition(0.0, 1, weight_only=1, why_float="int8 arithmetic would be too noisy")
+    stuck = replace(verdict(40.0, "good", predicted=1.0), composition=weights)
+    assert proposed(stuck, **given) == [own]
+    assert not proposed(stuck)
+    assert not proposed(verdict(40.0, "good"), **given)
+    assert is_better(verdict(20.0, "good"), stuck)
+    assert not is_better(replace(stuck, outputs=verdict(30.0, "good").outputs), stuck)
+
+
 def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_rounded_with_samples() -> None:
     few = proposed(verdict(12.0, "fair"), mode="weight-only", weight_type="int4", block_size=128)
     assert few[0] == {"block_size": 32}
