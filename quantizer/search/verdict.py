@@ -320,6 +320,7 @@ class Fix:
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
         bytes: of the model.
+        is_rise: whether a drop is a rise of the score, as of perplexity. Not in JSON.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -332,6 +333,7 @@ class Fix:
     predicted: float = 1.0
     drop_unit: str = "percentage points"
     bytes: int = 0
+    is_rise: bool = field(default=False, metadata=NOT_IN_JSON)
 
     @property
     def words(self) -> Settings:
@@ -351,7 +353,8 @@ class Fix:
         """Return the figures of its model, in words."""
         size, drop = size_text(self.bytes) if self.bytes else "", ""
         if self.drop is not None:
-            drop = f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}"
+            rise = 0.0 + self.drop if self.is_rise else 0.0 - self.drop
+            drop = f"{rise:+.2f} {self.drop_unit.removeprefix('percentage ')}"
         return f"{', '.join(filter(None, [self.grade, self.figure, drop, self.speed, size]))} (measured)"
 
     def with_figures(self, verdict: Verdict) -> Fix:
@@ -369,6 +372,7 @@ class Fix:
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
             bytes=verdict.quantized_bytes,
+            is_rise=scored is not None and not scored.higher_is_better,
         )
 
 
@@ -434,9 +438,8 @@ class Verdict(Presented):
     @property
     def is_deployable(self) -> bool:
         """Whether it is good, and nothing speaks against the model or its samples."""
-        of_data = (*ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES)
-        is_doubtful = self.against or any(finding.code in of_data for finding in self.findings)
-        return self.grade == "good" and not (self.fixes or is_doubtful)
+        codes = (*AGAINST, *ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES)
+        return self.grade == "good" and not (self.fixes or any(one.code in codes for one in self.findings))
 
     @property
     def cost(self) -> Cost:

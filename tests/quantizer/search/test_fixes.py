@@ -226,3 +226,7 @@ def test_the_figures_of_a_fix_are_in_the_unit_of_the_metric() -> None:
     fix = Fix(grade="fair", figure="20.0 dB", speed="that of float", drop=1.5, drop_unit="dB")
     assert fix.brings == "fair, 20.0 dB, -1.50 dB, that of float (measured)"
     assert Fix(grade="good", drop=1.5).brings == "good, -1.50 points (measured)"
+    worse = scored(verdict(30.0, "good"), 0.32, "outputs")
+    assert worse.score is not None
+    worse = replace(worse, score=replace(worse.score, higher_is_better=False))
+    assert ", +0.32 points," in Fix().with_figures(worse).brings
