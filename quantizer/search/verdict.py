@@ -438,8 +438,8 @@ class Verdict(Presented):
     @property
     def is_deployable(self) -> bool:
         """Whether it is good, and nothing speaks against the model or its samples."""
-        codes = (*AGAINST, *ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES)
-        return self.grade == "good" and not (self.fixes or any(one.code in codes for one in self.findings))
+        codes = {*ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES} & {one.code for one in self.findings}
+        return self.grade == "good" and not (self.fixes or self.against or codes)
 
     @property
     def cost(self) -> Cost:
