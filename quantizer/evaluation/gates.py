@@ -250,15 +250,9 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
             f"{lost}, but {scores.rows} rows cannot show that it is at most {limit:g} (up to "
             f"{scores.drop_high:.2f}){enough}"
         )
+    drop, most = scores.drop, scores.drop_high
     yield from limit_failures(
-        "max_drop",
-        limit,
-        scores.drop,
-        worst=scores.drop_high,
-        doubt=doubt,
-        overruled=overruled,
-        reason=reason,
-        unit=unit,
+        "max_drop", limit, drop, worst=most, doubt=doubt, overruled=overruled, reason=reason, unit=unit
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.gates import GateFailure, check_gate, failures_of, limit_failures
@@ -344,13 +344,19 @@ def test_a_least_score_in_percent_that_was_meant_as_a_part_of_1_is_refused(metri
         check_gate(Gate(min_score=0.99), labels=metric is None, latency=False, metric=metric)
 
 
-def test_a_drop_of_all_that_a_function_of_0_to_1_gave_the_float_model_is_not_proven() -> None:
-    kind = user_metric(lambda outputs, indices: [1.0]).kind
-    floats, quantized = mean_of(np.ones(4000)), mean_of(np.zeros(4000))
+def test_a_drop_of_all_that_a_function_gave_the_float_model_is_not_proven() -> None:
+    kind = user_metric(lambda outputs, indices: [1.5]).kind
+    floats, quantized = mean_of(np.full(4000, 1.5)), mean_of(np.zeros(4000))
     found = score_of(kind, 4000, floats, quantized)
-    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 4000)
+    (failure,) = failures_of(Gate(max_drop=2.0), (), found, None, 4000)
     assert failure.result == "not proven"
-    assert "1 in the unit of the function" in failure.reason
+    assert "1.5 in the unit of the function" in failure.reason
+
+
+def test_a_function_that_gives_0_to_1_is_refused() -> None:
+    kind = user_metric(lambda outputs, indices: [0.99]).kind
+    with pytest.raises(DataError, match=r"gives the float model 0\.99 of 100 points"):
+        score_of(kind, 400, mean_of(np.full(400, 0.99)), mean_of(np.full(400, 0.5)))
 
 
 @pytest.mark.parametrize("metric", ["cer", "rmse", "psnr", "mine.py:right", lambda outputs, indices: [1.0]])
