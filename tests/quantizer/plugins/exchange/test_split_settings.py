@@ -88,7 +88,8 @@ def test_labels_belong_to_the_output_of_the_last_part(tmp_path: Path) -> None:
         seen.extend(tuple(out) for out in found)
         pairs = zip(found, indices, strict=True)
         return [
-            float(np.mean(next(iter(out.values()))[:, 0].argmax(-1) == labels[i][:, 0])) for out, i in pairs
+            100.0 * float(np.mean(next(iter(out.values()))[:, 0].argmax(-1) == labels[i][:, 0]))
+            for out, i in pairs
         ]
 
     scored = qprof.evaluate(whole, result, samples(3), metric=first_token, latency=False)
