@@ -118,14 +118,14 @@ def not_one_of(where: str, word: str, known: Iterable[str]) -> MalformedError:
     colon = ":" if where.endswith("'") else ""
     return MalformedError(
         f"{where}{colon} '{word}' is not one of {', '.join(words)}",
-        nearest(word, words)[1:].replace("Did", "did") or "use one of these",
+        did_you_mean(word, words) or "use one of these",
     )
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
     """Return the error about a key that is not one of `known`."""
     words = tuple(known)
-    advice = nearest(key, words)[1:].replace("Did", "did") or f"known keys are {', '.join(words)}"
+    advice = did_you_mean(key, words) or f"known keys are {', '.join(words)}"
     return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
 
 
@@ -165,6 +165,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     same = same_word(name, known) or OF_OTHER_TOOLS.get(name.lower())
     close = [same] if same in known else difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR)
     return f" Did you mean '{known[close[0]]}'?" if close else ""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return what `nearest` asks, as a clause: "did you mean 'x'?"."""
+    return nearest(name, names)[1:].replace("Did", "did", 1)
 
 
 def nearest_option(name: str, names: Iterable[str]) -> str:

@@ -210,8 +210,8 @@ class OutputSums:
         longest = max(0 if each is None else each.size for each in (of_float, of_quantized))
         self.dtype, self.kind = str(floats.dtype), kind or self.kind
         self.answers += longest
-        same, common = 0, common_part(floats, quantized)
         self.mismatches += floats.shape != quantized.shape
+        same, common = 0, common_part(floats, quantized)
         if common is not None:
             if floats.shape != quantized.shape:
                 of_float, of_quantized = (answers(values, self.classes)[1] for values in common)

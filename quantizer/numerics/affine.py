@@ -373,14 +373,12 @@ def quantize(
             raise DataError(f"quantize: {found}, which cannot be quantized; find their cause")
         with np.errstate(over="ignore"):
             steps = np.asarray(floats[part] / scale)
-        if qtype.is_float:
-            pass  # the conversion below rounds
-        elif rounding is Rounding.GLOW:
-            steps += zero_point.astype(np.float32)
+        if not qtype.is_float:  # else the conversion below rounds
+            if rounding is Rounding.GLOW:
+                steps += zero_point.astype(np.float32)
             steps = np.rint(steps, out=steps).astype(exact, copy=False)
-        else:
-            steps = np.rint(steps, out=steps).astype(exact, copy=False)
-            steps += zero_point.astype(exact)
+            if rounding is not Rounding.GLOW:
+                steps += zero_point.astype(exact)
         np.clip(steps, qtype.low, qtype.high, out=steps)
         quantized[part] = steps.astype(qtype.numpy_dtype)
     return quantized

@@ -183,8 +183,7 @@ def score_of(
         is_at_chance = is_unfit and own.units >= MIN_UNITS_OF_TRUTH
     interval = UNKNOWN if is_unfit else _interval(kind, floats, quantized, chance)
     low, high = interval.low, interval.high
-    is_percent = kind.unit == "%" and kind.drop == "points" and kind.higher_is_better
-    if is_percent and math.isfinite(high - low):
+    if kind.drop_unit == "percentage points" and kind.higher_is_better and math.isfinite(high - low):
         # The float score of other samples differs, so that only 100 points limit the drop.
         low, high = max(low, -100.0), min(high, 100.0)
     return Score(
