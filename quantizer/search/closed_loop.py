@@ -544,7 +544,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
 def _findings(best: _Checked, first: _Checked, samples: str) -> list[Finding]:
     """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
-    cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
+    cost = f"predicted {best.cost:.2f} instead of {first.cost:.2f} of float's time"
     further = "--set min_output_sqnr=DB and qprof tune go further"
     if best is not first and first.holds:
         worst = _worst(best.shifts)
