@@ -30,6 +30,8 @@ def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
 
 def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the graphs that a node has as attributes, also of operators that do not run them unchanged."""
+    if not node.attributes:  # as most nodes: a walk over a model asks each
+        return ()
     return tuple(graph for attribute in node.attributes.values() for graph in graphs_of(attribute))
 
 
@@ -53,11 +55,13 @@ def activations_of(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def value_names(model: ir.Model) -> set[str]:
     """Return the names of all values of a model: inputs, initialisers and outputs of nodes, of any graph."""
-    names: set[str] = set()
-    for graph in model.graphs():
+    names, graphs = set[str](), [model.graph]
+    for graph in graphs:
         names.update(value.name for value in graph.inputs if value.name)
         names.update(graph.initializers)
-        names.update(value.name for node in graph for value in node.outputs if value.name)
+        for node in graph:
+            names.update(value.name for value in node.outputs if value.name)
+            graphs += graph_attributes(node)
     return names
 
 

@@ -90,8 +90,8 @@ Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 
 def subgraphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the graphs that a node has as attributes."""
-    single = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return single + [graph for attribute in node.attribute for graph in attribute.graphs]
+    attributes = node.attribute
+    return [graph for a in attributes for graph in ((a.g,) if a.HasField("g") else a.graphs)]
 
 
 def blocks(proto: onnx.ModelProto) -> Iterator[Block]:

@@ -43,7 +43,7 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
 
 
 def widen(model: ir.Model) -> tuple[Finding, ...]:
-    """Convert float16 and bfloat16 tensors, whose types are inferred, to float32; not inputs and outputs."""
+    """Convert float16 and bfloat16 tensors to float32, not inputs and outputs; types are inferred later."""
     names = value_names(model)
     border = _cast_inputs(model, names) | _cast_outputs(model, names)
     changed = 0

@@ -19,7 +19,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import Array, add_initializer, free_name, is_standard, rank
 from ..model.graph import constant_of
-from .shapes import IN_DEFAULT_DOMAIN
+from .shapes import IN_DEFAULT_DOMAIN, infer_shapes
 
 TARGET = 14
 OLDEST = 7
@@ -40,6 +40,7 @@ def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
             f"the model has opset {before}, and {OLDEST} is the oldest that is read; export it with opset "
             f"{TARGET} or later"
         )
+    infer_shapes(model)
     names = value_names(model)
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
         if is_standard(node):

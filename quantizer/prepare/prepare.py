@@ -79,7 +79,6 @@ FIRST_STEPS: Sequence[Step] = (
     unshare_names,
     clean_shapes,
     lift_constants,
-    infer_shapes,
     widen,
     raise_opset,
 )

@@ -13,6 +13,7 @@ from copy import copy
 import onnx
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.session import has_map
 from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_shape
 from ..model.graph import name_of
@@ -100,26 +101,25 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return a model's message for inference; its large constants are inputs, without values."""
-    constants = [(value, value.const_value) for value in model.graph.initializers.values()]
-    large = {
-        name_of(value): (value, tensor)
-        for value, tensor in constants
-        if tensor is not None and tensor.nbytes > SMALL
-    }
-    for name, (value, tensor) in large.items():  # as if in a file, which is never opened
-        shape = ir.Shape(tensor.shape.numpy())
-        value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
-    try:
-        proto = ir.to_proto(model)
-    finally:
-        for value, tensor in large.values():
-            value.const_value = tensor
-    small = [tensor for tensor in proto.graph.initializer if tensor.name not in large]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(small)
-    listed = (value for value, _ in large.values() if not value.is_graph_input())
-    proto.graph.input.extend(ir.serde.serialize_value(value) for value in listed)
-    _share_constants(proto.graph, {})
+    graph, inputs, proto = model.graph, list(model.graph.inputs), onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.functions.extend(map(ir.serde.serialize_function, model.functions.values()))
+    for value in graph.initializers.values():
+        if value.const_value is not None and value.const_value.nbytes <= SMALL:
+            ir.serde.serialize_tensor_into(proto.graph.initializer.add(), value.const_value)
+            proto.graph.initializer[-1].name = name_of(value)
+        elif not value.is_graph_input():
+            inputs.append(value)
+    for node in graph:
+        ir.serde.serialize_node_into(proto.graph.node.add(), node)
+        for value in node.outputs:
+            if value.name and value.type is not None and not value.is_graph_output():
+                ir.serde.serialize_value_into(proto.graph.value_info.add(), value)
+    proto.graph.input.extend(map(ir.serde.serialize_value, inputs))
+    proto.graph.output.extend(map(ir.serde.serialize_value, graph.outputs))
+    if any(map(graph_attributes, graph)):
+        _share_constants(proto.graph, {})
     return proto
 
 
