@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -36,7 +36,7 @@ def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
 
 
 def nested_graphs(
-    graph: ir.Graph, owners: tuple[ir.Node, ...] = ()
+    graph: Iterable[ir.Node], owners: tuple[ir.Node, ...] = ()
 ) -> Iterator[tuple[tuple[ir.Node, ...], ir.Graph]]:
     """Yield all graphs inside a graph, at any depth, each with the nodes that own it, the outermost first."""
     for node in graph:

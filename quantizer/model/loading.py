@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -21,6 +23,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.output_files import temporary_folder
+from ...profiles.instrumentation.subgraphs import nested_graphs
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
     RUNTIME_ERRORS,
@@ -55,8 +58,7 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     model = converted(proto, path)
     set_title(model, path)
     _sort(model, path)
-    _attach(model, path)
-    _detach(model)
+    _detach(model, path)
     del proto
     _type_outputs(model, path, runtime_outputs)
     return model
@@ -117,10 +119,20 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     }
 
 
-def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of the message without the values of its large tensors."""
-    proto, model = onnx.ModelProto(), proto
-    proto.CopyFrom(model)
+def _without_values(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of all that the checker looks at, without the values of large tensors."""
+    own = model.graph
+    graph = onnx.GraphProto(name=own.name, node=own.node, input=own.input, output=own.output)
+    graph.value_info.extend(own.value_info)
+    for tensor in own.initializer:
+        if tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL:  # a copy of all is slow
+            graph.initializer.add(
+                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b""
+            )
+        else:
+            graph.initializer.append(tensor)
+    proto = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=graph)
+    proto.functions.extend(model.functions)
     for tensor in all_tensors(proto):
         if is_outside(tensor) or (tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL):
             del tensor.external_data[:]
@@ -159,45 +171,31 @@ def _type_outputs(model: ir.Model, path: str | os.PathLike[str], runtime_outputs
             value.shape = known.shape if value.shape is None else value.shape
 
 
-def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Set the folder of external tensors; load small ones, and those of attributes, which stay inside."""
+def _detach(model: ir.Model, path: str | os.PathLike[str]) -> None:
+    """Let go of the message, which copies a weight that is read; load small external tensors, map others."""
     files: dict[str, ir.ExternalTensor] = {}
 
-    def located(tensor: ir.ExternalTensor) -> SharedFileTensor:
+    def own(tensor: Any, largest: int = SMALL) -> Any:
+        if isinstance(tensor, ir.serde.TensorProtoTensor):
+            return _own(tensor)
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
         place = os.fspath(tensor.location)
         if place not in files:
             files[place] = shared_file(tensor, path)
-        return SharedFileTensor(tensor, files[place])
+        mapped = SharedFileTensor(tensor, files[place])
+        is_small = mapped.nbytes <= largest
+        return ir.Tensor(mapped.numpy().copy(), dtype=mapped.dtype, name=mapped.name) if is_small else mapped
 
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                tensor = located(value.const_value)
-                value.const_value = _in_memory(tensor) if tensor.nbytes <= SMALL else tensor
-    functions: list[ir.Graph | ir.Function] = list(model.functions.values())
-    for block in [model.graph, *functions]:
-        for node in ir.traversal.RecursiveGraphIterator(block):
-            for name, attribute in list(node.attributes.items()):
-                outside = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
-                if isinstance(outside, ir.ExternalTensor):
-                    node.attributes[name] = ir.AttrTensor(name, _in_memory(located(outside)))
-
-
-def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
-    return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
-
-
-def _detach(model: ir.Model) -> None:
-    """Let go of the protobuf message: reading a weight from it copies the weight, every time."""
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.serde.TensorProtoTensor):
-                value.const_value = _own(value.const_value)
-        for node in graph:
-            for name, attribute in list(node.attributes.items()):
-                tensor = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
-                if isinstance(tensor, ir.serde.TensorProtoTensor):
-                    node.attributes[name] = ir.AttrTensor(name, _own(tensor))
+    for block in (model.graph, *model.functions.values()):
+        for graph in (block, *(graph for _, graph in nested_graphs(block))):
+            for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
+                value.const_value = own(value.const_value)
+            for node in graph:
+                for name, attribute in list(node.attributes.items()) if node.attributes else ():
+                    tensor = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
+                    if (owned := own(tensor, sys.maxsize)) is not tensor:  # attributes stay inside
+                        node.attributes[name] = ir.AttrTensor(name, owned)
 
 
 def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import value_names
 from .editing import free_name, is_standard
 
 UNREAD = frozenset({int(ir.DataType.FLOAT4E2M1)})
@@ -43,9 +44,7 @@ def replace_by(node: ir.Node, value: ir.Value, quantized: ir.Value) -> None:
 def without_unread(model: ir.Model) -> ir.Model:
     """Return a model to load and not to run: further inputs stand for the values read of such constants."""
     copy = model.clone()
-    taken = {value.name for graph in copy.graphs() for node in graph for value in node.outputs if value.name}
-    taken |= {value.name for graph in copy.graphs() for value in graph.initializers.values() if value.name}
-    taken |= {value.name for value in copy.graph.inputs if value.name}
+    taken = value_names(copy)
     for node, quantized in unread_constants(copy):
         assert quantized.const_value is not None
         value = ir.Value(

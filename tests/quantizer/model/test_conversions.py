@@ -26,7 +26,6 @@ CALLS: dict[str, set[str]] = {
         "quantizer/model: written_bytes",
         "quantizer/noise: _session_of",
         "quantizer/plugins: _estimated_size",
-        "quantizer/prepare: skeleton",
     },
     "ir.load": {
         "quantizer/evaluation: _read",
