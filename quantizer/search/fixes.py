@@ -8,7 +8,6 @@ processor seconds limits the number of fixes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
 
 from ..evaluation.grades import ORDER
 from ..evaluation.latency import EVEN_RATIO
@@ -19,13 +18,6 @@ from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
-
-MIN_GAIN_DB = 1.0  # least gain that makes a model better within a grade: its worst output is a tenth less off
-
-MIN_GAIN_POINTS = 0.25  # least gain of a score, in its unit
-
-MOST_COST = 1.5
-"""Time over that of the model without a fix from which a fix must gain points, or a grade without a score."""
 
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 
@@ -40,29 +32,14 @@ def is_not_faster(verdict: Verdict) -> bool:
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:
-    """Whether a model is better: by grade, the deciding figure, or float's speed; none without a gain is."""
+    """Whether a model is better: by grade, or for float's speed at the same grade; none without a gain is."""
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
         return False
-    scores = verdict.score, than.score
-    points = None if scores[0] is None or scores[1] is None else scores[1].drop - scores[0].drop
-    is_same = ORDER[verdict.grade] == ORDER[than.grade] if points is None else points < MIN_GAIN_POINTS
-    if is_same and _time(verdict) >= MOST_COST * _time(than):
-        return False
-    if is_not_faster(than) and verdict.grade == "good" and not is_not_faster(verdict):
-        return True
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
-    if than.cost.is_slower or not than.composition.uses_integers:
-        return True
-    if than.decision.by == "score" and points is not None:
-        return points >= MIN_GAIN_POINTS
-    before, after = (-inf if one.worst is None else one.worst.margin for one in (than, verdict))
-    return after >= before + MIN_GAIN_DB
-
-
-def _time(verdict: Verdict) -> float:
-    """Return the time of a model over float's: measured if that is clear, else predicted."""
-    return 1.0 / max(verdict.cost.speedup or 1.0, 1e-9)
+    if than.cost.is_slower:
+        return not verdict.cost.is_slower
+    return not than.composition.uses_integers or (is_not_faster(than) and not is_not_faster(verdict))
 
 
 def fix_order(fix: Fix) -> tuple[object, ...]:

@@ -645,7 +645,7 @@ def with_fixes(
     if not left:
         sentence = "qprof knows no other settings to try"
         if tried:
-            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none is better"
+            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none has a better grade"
         sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
