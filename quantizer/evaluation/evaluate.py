@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.errors import ConfigError, DataError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
@@ -49,7 +49,7 @@ from .gates import (
 from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
 from .metrics.metric import Metric
-from .metrics.score import Score, ScoreRun, open_metric, reads_truth, score_text
+from .metrics.score import Score, ScoreRun, check_output, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
 from .options import Gate, Judge
 from .output_shift import JudgedSamples, OutputShift
@@ -408,11 +408,8 @@ def evaluate(
         for name, kind in pair.uncompared.items()
         for way in ["; zipmap=False of skl2onnx exports an array" * ("map(" in kind)]
     ]
+    check_output(measuring.scored_output, pair.outputs)
     output = measuring.scored_output or pair.outputs[0]
-    if output not in pair.outputs:
-        raise ModelError(
-            f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
-        )
     if gate.min_sqnr is not None and not pair.float_outputs:
         raise ConfigError(f"{pair.float_name}: has no float output and so no SQNR; ask for max_drop instead")
     names_output = of_classes or measuring.class_axis is not None

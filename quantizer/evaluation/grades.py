@@ -174,7 +174,8 @@ def decision_of(outputs: Sequence[OutputShift], drop: Score | None, scored: str 
             overruled = f"output '{output.output}' is useless, regardless of the score"
             return Decision("poor", "outputs", worst, overruled=overruled)
     read = [output for output in outputs if not scored or output.output == scored]
-    decision = _decision_by_score(read, drop)
+    # An output without a grade, such as a label made from probabilities, leaves it to the others.
+    decision = _decision_by_score(read or outputs, drop)
     others = [output for output in outputs if output not in read and output.grade in ("fair", "poor")]
     other = max(others, key=lambda output: ORDER[output.grade], default=None)
     if other is not None and ORDER[other.grade] >= ORDER[decision.grade]:

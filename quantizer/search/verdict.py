@@ -21,7 +21,7 @@ from ..costs.float_regions import is_unprofitable, without_int8
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
-from ..evaluation.grades import WANTED_DROP, Decision
+from ..evaluation.grades import NARROW, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
@@ -376,9 +376,6 @@ class Fix:
         )
 
 
-WAY_TO_JUDGE = "judge the model by --metric or --labels"
-"""Remedy of a verdict that rests on nothing."""
-
 NO_GRADE = (*VOID, Code.NO_VERDICT, Code.DOUBTFUL_TRUTH, Code.NOTHING_QUANTIZED)
 """Findings that say why there is no grade."""
 
@@ -463,19 +460,8 @@ class Verdict(Presented):
             by_code = {one.code: one for one in reversed(self.findings)}
             if (why := next((by_code[code] for code in NO_GRADE if code in by_code), None)) is not None:
                 return f"none: {why.sentence if self.fixes else why}"
-        parts = []
-        if (score := self.score) is not None and self.metric == ACCURACY:
-            rows = "held-out rows" if self.held_out.are_held_out else "rows"
-            rows = "rows of the profile" if self.held_out.seen else rows
-            parts.append(
-                f"accuracy {score.float_score:.2f} -> {score.quantized_score:.2f} % of {score.rows} {rows} "
-                f"({_change(score, 'points')})"
-            )
-        elif score is not None:
-            parts.append(f"{self.metric} {score_text(score)} ({_change(score, score.drop_unit)})")
-        if self.worst is not None:
-            parts.append(self.worst.text)
-        facts = "; ".join(parts) or "nothing that is float could be compared"
+        parts = [self.scores, "" if self.worst is None else self.worst.text]
+        facts = "; ".join(filter(None, parts)) or "nothing that is float could be compared"
         on = "" if self.metric == ACCURACY else f" (on {self.held_out.text})"
         parts = [f"{facts}{on}", self.why]
         facts = "; ".join(filter(None, reversed(parts) if self.is_vain else parts))
@@ -485,6 +471,18 @@ class Verdict(Presented):
             facts = "; ".join(filter(None, [self.held_out.few_text if is_few else "", facts]))
             return f"good so far{self._weights_only}: {facts}"
         return f"{self.grade}{self._weights_only}: {facts}"
+
+    @property
+    def scores(self) -> str:
+        """Return both scores and the change, in words; "" without a score."""
+        if (score := self.score) is None:
+            return ""
+        if self.metric != ACCURACY:
+            return f"{self.metric} {score_text(score)} ({_change(score, score.drop_unit)})"
+        rows = "held-out rows" if self.held_out.are_held_out else "rows"
+        rows = "rows of the profile" if self.held_out.seen else rows
+        both = f"{score.float_score:.2f} -> {score.quantized_score:.2f} %"
+        return f"accuracy {both} of {score.rows} {rows} ({_change(score, 'points')})"
 
     @property
     def is_vain(self) -> bool:
@@ -617,7 +615,14 @@ def verdict_of(
         return replace(verdict, grade="none")
     if verdict.grade == "none":
         reason = incomparable or (outputs[0].text if outputs else "no output could be compared")
-        return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
+        remedy = "judge the model by --metric or --labels"
+        if evaluation.score is not None:
+            reason = f"{verdict.scores} is not conclusive"
+            enough = evaluation.score.rows_to_show(NARROW * WANTED_DROP)
+            remedy = (
+                f"about {enough} rows would be, if they differ as often" if enough else "give more samples"
+            )
+        return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=remedy))
     if verdict.grade != "good":
         return verdict
     if evaluation.score is not None and evaluation.score.is_at_chance:

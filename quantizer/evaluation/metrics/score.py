@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,12 +59,12 @@ def open_metric(
     return user_metric(metric)
 
 
-def check_output(output: str | None, first: Outputs) -> None:
-    """Raise ModelError if an output is not among those of the first sample; None is the first of them."""
-    if output is not None and output not in first:
+def check_output(output: str | None, outputs: Collection[str]) -> None:
+    """Raise ModelError if an output is not among those of the model; None is the first of them."""
+    if output is not None and output not in outputs:
         raise ModelError(
-            f"output '{output}': the model has no output of this name; its outputs are {', '.join(first)}."
-            f"{nearest(output, first)}"
+            f"output '{output}': the model has no output of this name; its outputs are {', '.join(outputs)}."
+            f"{nearest(output, outputs)}"
         )
 
 

@@ -226,7 +226,7 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
     assert (found.scored, found.score.float_score) == ("best", pytest.approx(200 / 3))
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
-    with pytest.raises(ModelError, match=r"has no output 'bets'; name another\. Did you mean 'best'"):
+    with pytest.raises(ModelError, match=r"no output of this name; .* Did you mean 'best'"):
         evaluate(a, a, tmp_path / "data", measuring=Judge(scored_output="bets"))
 
 

@@ -102,6 +102,11 @@ def test_the_worst_output_decides_where_samples_are_few() -> None:
     assert decision_of([output("good")], few) == Decision("good", "outputs", "good")
 
 
+def test_the_worst_output_decides_where_the_scored_one_has_no_grade_and_samples_are_few() -> None:
+    few = score(0.0, -3.0, 3.0)
+    assert decision_of([output("good")], few, "label") == Decision("good", "outputs", "good")
+
+
 def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
     assert decision_of([output("good")], score(4.0, -1.0, 9.0)) == Decision("fair", "score", "good")
     assert decision_of([output("poor")], score(4.0, -1.0, 9.0)) == Decision("poor", "outputs", "poor")

@@ -55,6 +55,20 @@ def test_of_integers_that_are_all_the_same_a_verdict_says_that_nothing_is_quanti
     assert found.sentence == "none: nothing is quantized; use the float model"
 
 
+@pytest.mark.parametrize(
+    ("score", "remedy"),
+    [
+        (Score(50, 50, 90.0, 90.0, 0.0, -7.0, 7.0, spread=0.0, added=100.0), "about 137 rows would be"),
+        (Score(1, 1, 90.0, 90.0, 0.0, -math.inf, math.inf), "give more samples"),
+    ],
+)
+def test_a_score_of_too_few_rows_is_named_with_the_rows_that_suffice(score: Score, remedy: str) -> None:
+    label = OutputResult("label", "int64", None, Agreement("equal", 50, 50, 1.0), 0)
+    found = verdict_of(evaluation_of(label, score=score, metric_title="top-1"), HALF, HELD_OUT)
+    assert found.sentence.startswith("none: top-1 90.00 % float, 90.00 % quantized")
+    assert f"is not conclusive; {remedy}" in found.sentence
+
+
 def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
     given = HeldOut(samples=4, rows=4, of_samples=4, seen=False, source="", are_held_out=False)
     (few,) = map(str, given.findings)
