@@ -9,6 +9,7 @@ tags and duplicate keys are rejected.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ _DEPTH_LIMIT = 50
 
 
 def flow_text(value: object) -> str:
-    """Return a scalar, or a list or mapping of scalars, on one line; ValueError for NaN and infinity."""
+    """Return scalars, lists and mappings on one line, bytes in base 64; ValueError for NaN and infinity."""
     if isinstance(value, str):  # most are
         return text(value)
     match value:
@@ -56,24 +57,17 @@ def flow_text(value: object) -> str:
         case int():
             return str(int(value))
         case float():
-            return float_text(value)
+            if not math.isfinite(value):
+                raise ValueError(f"{value} is not finite")
+            digits = repr(float(value))  # YAML 1.1 wants a dot
+            return digits.replace("e", ".0e") if "e" in digits and "." not in digits else digits
+        case bytes():
+            return f'"{base64.b64encode(value).decode()}"'
         case Mapping():
             return "{" + ", ".join(f"{flow_text(k)}: {flow_text(v)}" for k, v in value.items()) + "}"
         case Sequence():
-            if isinstance(value, list) and {*map(type, value)} <= {int, float}:
-                numbers = str(value)  # at once: a large model has millions of scales
-                if "e" not in numbers and "n" not in numbers:  # a power of ten, infinity or NaN
-                    return numbers
             return "[" + ", ".join(map(flow_text, value)) + "]"
     raise TypeError(f"{type(value).__name__} cannot be written in YAML")
-
-
-def float_text(value: float, shortest: str | None = None) -> str:
-    """Return a finite float by `repr`, or the `shortest` decimal given, with the dot that YAML 1.1 wants."""
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not finite")
-    digits = shortest or repr(float(value))
-    return digits.replace("e", ".0e") if "e" in digits and "." not in digits else digits
 
 
 def text(value: str) -> str:

@@ -216,16 +216,16 @@ class SharedScale:
     """Activations that share their parameters, and how they came to: a record for people, see `explain`.
 
     Attributes:
-        members: name -> ends of its own calibrated range.
         range: the common range.
         range_set_by: the members whose ranges make it.
         tied_by: names of the nodes that tied them.
+        members: name -> ends of its own calibrated range.
     """
 
-    members: Mapping[str, tuple[float, float]]
     range: tuple[float, float]
     range_set_by: tuple[str, ...]
     tied_by: tuple[str, ...]
+    members: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)

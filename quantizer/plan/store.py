@@ -9,6 +9,7 @@
     tensors:                         one line for each quantized tensor
       x: {type: uint8, scale: 0.0123, zero_point: 128}
       w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}     one scale for each channel
+      v: {type: int4, axis: 0, block_size: 32, scale: "eNpj...", zero_point: "eNrB..."}      of each block
     nodes:                           one line for each node, in graph order
       conv1: {kind: quantized}
       tanh: {kind: lookup-table, implementation: sigmoid}
@@ -26,7 +27,7 @@
       biases:                        correction of the bias of each output channel
         conv1: 0.25 -1e-05
       roundings:                     difference of each quantized weight from the nearest
-        conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
+        conv1: {params: 0123456789abcdef, offsets: "eNpjYGBg..."}    int8, deflated, in base 64
       padded_channels:               number of channels of an activation in the quantized model
         y: 16
       folded_widths:                 number of columns of a convolution's result computed together
@@ -44,7 +45,8 @@
 
 Your own reason may be any text. The last line is "...", so that a cut-off file is noticed. A scale is written
 as the shortest decimal of its float32; other numbers are rounded to float32. A zero_point for many scales may
-be written once if all are equal.
+be written once if all are equal. Those of blocks, of which a large model has millions, are each one text: the
+bytes of float32 and of the type, deflated and in base 64. Lists of them are read too.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
 from ...profiles.base.arguments import checks_arguments
@@ -152,11 +155,7 @@ def _texts(plan: QuantPlan) -> Iterator[str]:
     yield from _entries("findings", list(plan.findings), levels=1)
     yield from _entries("tensors", plan.tensors, levels=1)
     yield from _entries("nodes", plan.nodes, levels=1)
-    yield from _entries(
-        "shared_scales",
-        [{name: getattr(shared, name) for name in SHARED} for shared in plan.shared_scales],
-        levels=3,
-    )
+    yield from _entries("shared_scales", list(map(vars, plan.shared_scales)), levels=3)
     adjusted = plan.adjustments
     biases = {n: " ".join(map(str, np.array(d, np.float32))) for n, d in adjusted.biases.items()}
     if written := _without_empty({**vars(adjusted), "biases": biases}):
@@ -194,14 +193,18 @@ def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written_params(params: QuantParams) -> dict[str, Any]:
-    scales, points = params.scale.astype(str).tolist(), params.zero_point.tolist()
-    numbers = list(map(float, scales))  # the shortest decimals of float32
+    points = params.zero_point
+    is_one = points.size > 0 and (points == points[0]).all()
+    if params.block_size is None:
+        many: tuple[Any, Any] = list(map(float, params.scale.astype(str))), points.tolist()
+    else:
+        many = _deflated(params.scale.tobytes()), _deflated(params.zero_point_array.tobytes())
     return {
         "type": params.qtype.name,
         **({} if params.axis is None else {"axis": params.axis}),
         **({} if params.block_size is None else {"block_size": params.block_size}),
-        "scale": numbers[0] if params.axis is None else numbers,
-        "zero_point": points[0] if len(set(points)) == 1 else points,
+        "scale": many[0][0] if params.axis is None else many[0],  # the shortest decimals of float32
+        "zero_point": int(points[0]) if is_one else many[1],
     }
 
 
@@ -228,11 +231,10 @@ def _written_equalization(scales: EqualizationScales) -> dict[str, Any]:
     return {"axis": scales.axis, "inserted": scales.inserted, "log2_scales": exponents}
 
 
-def _written_rounding(rounding: RoundingOffsets) -> dict[str, Any]:
-    """Return offsets, deflated without a search for repeats (50 times as long for 15 %), in base 64."""
+def _deflated(numbers: bytes | memoryview) -> bytes:
+    """Return deflated numbers, without a search for repeats (50 times as long for 15 %)."""
     compressor = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
-    packed = compressor.compress(rounding.offsets) + compressor.flush()
-    return {"params": rounding.params, "offsets": base64.b64encode(packed).decode()}
+    return compressor.compress(numbers) + compressor.flush()
 
 
 def _origin(plan: QuantPlan) -> dict[str, Any]:
@@ -242,16 +244,13 @@ def _origin(plan: QuantPlan) -> dict[str, Any]:
     return head | _without_empty({**vars(origin), **head, "checks": list(origin.checks), "time": time})
 
 
-SHARED = ("range", "range_set_by", "tied_by", "members")
-"""The order of the fields of `SharedScale`."""
-
 _WRITTEN: Mapping[type, Callable[[Any], Any]] = {
     EqualizationScales: _written_equalization,
     Finding: lambda finding: _without_empty({k: v for k, v in vars(finding).items() if k != "severity"}),
     NodePlan: _written_node,
     OutputCheck: lambda check: {k: v for k, v in vars(check).items() if v not in (None, "")},
     QuantParams: _written_params,
-    RoundingOffsets: _written_rounding,
+    RoundingOffsets: lambda one: {"params": one.params, "offsets": _deflated(one.offsets)},
 }
 """How a value is spelled in the file, by its type."""
 
@@ -268,13 +267,14 @@ class ParameterFields:
 
     Attributes:
         type: Type of the quantized values.
+        scale: Numbers above 0, those of blocks as one text (float32, deflated and in base 64).
         axis: Axis of the channels, if each has a scale.
         block_size: Elements that share a scale.
     """
 
     type: Literal[tuple(TYPES)]  # type: ignore[valid-type]
-    scale: float | tuple[float, ...]
-    zero_point: int | tuple[int, ...]
+    scale: float | tuple[float, ...] | str
+    zero_point: int | tuple[int, ...] | str
     axis: Count | None = None
     block_size: Annotated[int, Meta(ge=1)] | None = None
 
@@ -323,17 +323,19 @@ def _plan(document: Mapping[str, object]) -> QuantPlan:
 
 def _params(value: object, where: str) -> QuantParams:
     record = read_record(value, ParameterFields, where)
-    numbers = record.scale if isinstance(record.scale, tuple) else (record.scale,)
-    if not numbers:
+    qtype = TYPES[record.type]
+    numbers = _array(record.scale, np.dtype(np.float32), f"{where}: scale")
+    points = _array(record.zero_point, qtype.numpy_dtype, f"{where}: zero_point")
+    if not numbers.size:
         raise MalformedError(f"{where}: scale is empty")
     with np.errstate(over="ignore", under="ignore"):
-        scales = tuple(float(np.float32(number)) for number in numbers)
-    for number, rounded in zip(numbers, scales, strict=True):
-        if not (math.isfinite(rounded) and rounded > 0.0):
-            raise MalformedError(f"{where}: scale {number} is not a positive float32")
-    points = record.zero_point if isinstance(record.zero_point, tuple) else (record.zero_point,) * len(scales)
+        scales = numbers.astype(np.float32)
+    if (is_wrong := ~((scales > 0.0) & np.isfinite(scales))).any():
+        raise MalformedError(f"{where}: scale {numbers[is_wrong][0]} is not a positive float32")
+    if isinstance(record.zero_point, int):
+        points = points.repeat(scales.size)
     try:
-        return QuantParams(scales, points, TYPES[record.type], record.axis, record.block_size)
+        return QuantParams(scales, points, qtype, record.axis, record.block_size)
     except PlanError as problem:
         what, _, advice = str(problem).removeprefix("quantization parameters: ").partition("; ")
         raise MalformedError(f"{where}: {what}", advice) from None
@@ -393,11 +395,16 @@ def _numbers(value: object, where: str) -> tuple[float, ...]:
     return numbers
 
 
-def _offsets(value: object, where: str) -> bytes:
+def _array(value: Any, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
+    is_text = isinstance(value, str)
+    return _inflated(value, dtype, f"{where}, if it is text,") if is_text else np.array(value, ndmin=1)
+
+
+def _inflated(value: object, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
     try:
-        return zlib.decompress(base64.b64decode(str(value), validate=True))
+        return np.frombuffer(zlib.decompress(base64.b64decode(str(value), validate=True)), dtype)
     except (binascii.Error, zlib.error, ValueError):
-        raise MalformedError(f"{where} must be int8 numbers, deflated and in base 64") from None
+        raise MalformedError(f"{where} must be {dtype.name} numbers, deflated and in base 64") from None
 
 
 _READ: Decoders = {
@@ -406,7 +413,7 @@ _READ: Decoders = {
     Numbers: _numbers,
     QuantConfig: config_from_mapping,
     QuantParams: _params,
-    bytes: _offsets,
+    bytes: lambda value, where: _inflated(value, np.dtype(np.int8), where).tobytes(),
 }
 
 NOTATION = {EqualizationScales: EqualizationFields, NodePlan: NodeFields, QuantParams: ParameterFields}

@@ -130,10 +130,10 @@ def shared_scales(groups: Iterable[ScaleGroup]) -> tuple[SharedScale, ...]:
     """Return the groups of two and more, as the plan records them."""
     return tuple(
         SharedScale(
-            {name: _ends(own) for name, own in group.members.items()},
             _ends(group.range),
             group.range_set_by,
             tuple(group.tied_by),
+            {name: _ends(own) for name, own in group.members.items()},
         )
         for group in groups
         if len(group.members) > 1

@@ -28,11 +28,6 @@ def test_other_readers_of_yaml_1_1_read_the_same(value: object) -> None:
     assert yaml.safe_load(f"[{flow_text(value)}]") == [value]
 
 
-@given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
-def test_a_list_of_numbers_is_spelled_like_each_of_them(numbers: list[float]) -> None:
-    assert flow_text(numbers) == f"[{', '.join(map(flow_text, numbers))}]"
-
-
 @given(st.dictionaries(st.text(), values, max_size=3))
 def test_reading_without_libyaml_gives_the_same(document: dict[str, object]) -> None:
     text = "key: 1\n" + block({f"{k}.": v for k, v in document.items()})

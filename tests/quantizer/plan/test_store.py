@@ -87,7 +87,7 @@ nodes:
 shared_scales: []
 ...
 """
-GROUP = SharedScale({"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)}, (-1.0, 2.0), ("x", "it's y"), ("concat", "7"))
+GROUP = SharedScale((-1.0, 2.0), ("x", "it's y"), ("concat", "7"), {"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)})
 GROUP_TEXT = """\
 shared_scales:
   - range: [-1.0, 2.0]
@@ -118,10 +118,10 @@ def params(draw: st.DrawFn) -> QuantParams:
 ends = st.floats(-1e6, 1e6)
 groups = st.builds(
     SharedScale,
-    st.dictionaries(st.text(), st.tuples(ends, ends), min_size=1, max_size=3),
     st.tuples(ends, ends),
     st.lists(st.text()).map(tuple),
     st.lists(st.text()).map(tuple),
+    st.dictionaries(st.text(), st.tuples(ends, ends), min_size=1, max_size=3),
 )
 nodes = st.builds(
     NodePlan,
@@ -163,6 +163,16 @@ def test_loading_what_was_saved_gives_the_same(
 
 def test_the_text_is_one_line_for_each_tensor_and_node() -> None:
     assert dumps(PLAN) == TEXT
+
+
+def test_the_numbers_of_blocks_are_texts_and_lists_are_read_alike() -> None:
+    blocks = QuantParams((f32(0.1), 0.25, 1.0), (3, -1, 0), TYPES["int4"], axis=0, block_size=16)
+    text = dumps(replace(PLAN, tensors={"v": blocks}))
+    lists, changes = re.subn(
+        'scale: "[^"]+", zero_point: "[^"]+"', "scale: [0.1, 0.25, 1], zero_point: [3, -1, 0]", text
+    )
+    assert changes == 1
+    assert loads(text).tensors == loads(lists).tensors == {"v": blocks}
 
 
 def test_groups_are_written_with_the_range_of_each_member() -> None:
@@ -291,6 +301,17 @@ MALFORMED = {
         "scale: 0.0123",
         "block_size: 4, scale: 0.0123",
         "tensor 'x': .* without an axis; name",
+    ),
+    "scales that are no base 64": (
+        "scale: 0.0123",
+        "scale: a lot",
+        "'x': scale, if it is text, must be float32 numbers, deflated and in base 64",
+    ),
+    "scales of half a number": ("scale: 0.0123", "scale: eJxjYAAAAAIAAQ==", "'x': scale, if it is text"),
+    "text as zero point": (
+        "zero_point: 128",
+        "zero_point: half",
+        "'x': zero_point, if it is text, must be uint8",
     ),
     "no scales": ("[0.1, 0.25]", "[]", "tensor 'w': scale is empty"),
     "too few zero points": (
