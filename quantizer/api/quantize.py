@@ -92,7 +92,7 @@ def quantize(
         raise ConfigError("--plan: has its own settings and takes no --data; leave out one or the other")
     if output is not None and plan is None and how.save_plan is None:
         how = replace(how, save_plan=qprof_folder(output) / PLAN)
-    check_outputs([output, how.save_plan], read)
+    check_outputs([output, how.save_plan], read, model=output)
     with notes_once(), opened(model) as path, _output_file(output, path.name) as written:
         if samples is not None:
             from .from_samples import quantize_from_samples  # with what profiles and judges

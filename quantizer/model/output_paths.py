@@ -45,8 +45,15 @@ class FilesRead:
         return files
 
 
-def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
-    """Refuse, before any work, outputs that cannot be written, or that would replace inputs."""
+OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py")
+"""Of files that are no models, besides samples."""
+
+
+def check_outputs(outputs: Iterable[Output], read: FilesRead, *, model: Output = None) -> None:
+    """Refuse, before any work, outputs that cannot be written, or that would replace inputs.
+
+    The output that is the `model` has no name of another kind of file, and replaces no file but a model.
+    """
     taken: list[Path] = []
     for output in outputs:
         if output is None:
@@ -62,6 +69,17 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         taken.append(target)
         if what := _overwritten(target, read):
             raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
+        if output is model and (is_sample_name(target.name) or target.suffix.lower() in OTHER_SUFFIXES):
+            raise ConfigError(f"{output}: is the name of another kind of file; name the model OUT.onnx")
+        if output is model and target.exists() and not _may_be_model(target):
+            raise ConfigError(f"{output}: exists, and is no ONNX model; choose another name, or remove it")
+
+
+def _may_be_model(file: Path) -> bool:
+    """Whether a file is empty, or begins with the number of the IR version as ONNX models do."""
+    with suppress(OSError), file.open("rb") as stream:
+        return stream.read(1) in (b"", b"\x08")
+    return True
 
 
 def _refusal_to_write(folder: Path) -> str:

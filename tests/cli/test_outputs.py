@@ -145,7 +145,7 @@ def test_a_name_that_is_not_utf_8_is_written_and_shown_escaped(folder: Path) -> 
 
 def test_a_model_is_written_through_a_link(folder: Path) -> None:
     (folder / "store").mkdir()
-    (folder / "store/real.onnx").write_bytes(b"old")
+    (folder / "store/real.onnx").write_bytes(b"\x08old")
     (folder / "q.onnx").symlink_to("store/real.onnx")
     assert qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx").exit_code == 0
     assert (folder / "q.onnx").is_symlink()
@@ -154,7 +154,7 @@ def test_a_model_is_written_through_a_link(folder: Path) -> None:
 
 
 def test_a_plan_that_cannot_be_written_leaves_no_model(folder: Path) -> None:
-    Path("q.onnx").write_bytes(b"old")
+    Path("q.onnx").write_bytes(b"\x08old")
     before = contents(folder)
     plan = "p" * 300
     done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx", "--save-plan", plan)

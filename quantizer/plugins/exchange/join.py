@@ -66,7 +66,7 @@ def join(
         ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
         ConfigError: a part or connection does not exist, or the output cannot be written.
     """
-    check_outputs([output], read := FilesRead(models := tuple(models)))
+    check_outputs([output], read := FilesRead(models := tuple(models)), model=output)
     if len(models) < 2:
         raise ConfigError(f"{output}: is joined of two parts or more; give the files of all of them")
     names = [Path(file).stem for file in models]

@@ -226,7 +226,7 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
         ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
     """
     read = FilesRead(models=(model,))
-    check_outputs([output], read)
+    check_outputs([output], read, model=output)
     with opened(model) as file:
         prepared = file.prepared
         result = with_profiling_nodes(prepared.model)

@@ -346,7 +346,7 @@ def tune(
     folder = None if output is None else qprof_folder(output)
     plan_file = how.save_plan or (folder and folder / PLAN)
     profile_file = folder and folder / PROFILE if profile is None else None
-    check_outputs([output, plan_file, profile_file], read)
+    check_outputs([output, plan_file, profile_file], read, model=output)
     classes = not reads_truth(how.metric)
     with (
         notes_once(),

@@ -46,6 +46,16 @@ def test_other_outputs_are_not(model: Path) -> None:
     check_outputs([model.with_name("other.onnx"), None, model.with_name("absent.yaml")], read)
 
 
+@pytest.mark.parametrize("name", ["profile.yaml", "train.csv", "00.npz", "notes"])
+def test_a_model_replaces_no_file_of_another_kind(tmp_path: Path, model: Path, name: str) -> None:
+    output = tmp_path / name
+    output.write_text("text")
+    check_outputs([output], FilesRead())
+    with pytest.raises(ConfigError, match=r"is the name of another kind|is no ONNX model"):
+        check_outputs([output], FilesRead(), model=output)
+    check_outputs([model], FilesRead(), model=model)
+
+
 def test_the_weights_of_a_model_in_memory_are_where_it_was_read(model: Path) -> None:
     loaded: ir.Model = load_model(model)
     with pytest.raises(ConfigError, match=REFUSED):
