@@ -64,15 +64,6 @@ PLUGIN_COMMANDS = {
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 
 
-FORMER = {
-    "card": "qprof evaluate MODEL.onnx OUT.onnx --data DATA --card CARD.json",
-    "sensitivity": "qprof report MODEL.onnx OUT.onnx --data DATA -o DIR",
-    "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
-    "measure-target": "qprof targets NAME --measure COSTS.json",
-}
-"""Former commands and their replacements."""
-
-
 def module_of(command: str) -> OptionalModule:
     """Return the module of a command."""
     plugin = PLUGIN_COMMANDS.get(command)
@@ -131,8 +122,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is called; an unknown name is an error that suggests the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            instead = f" Type '{FORMER[args[0]]}'?" if args[0] in FORMER else nearest(args[0], COMMANDS)
-            ctx.fail(f"No such command '{args[0]}'.{instead}")
+            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -205,7 +205,7 @@ NEW = FileWritten()
 REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"), REPORTER)
 DATA = DataRead()
 _DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-SIZE = Quantity(lambda text: _bytes(text, _DECIMAL), "3000000, 500kB or 1.5MB")
+SIZE = Quantity(lambda text: _bytes(text, _DECIMAL), "3000000, 500kB or 1.5MB, not in percent")
 """Size of a file, in bytes."""
 RECIPE = RecipeRead()
 
@@ -250,7 +250,12 @@ class FileCommand(Command):
             words = self._with_settings(given)
             if words != given:
                 return super().parse_args(ctx, words)
-            known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
+            known = [
+                option.lstrip("-")
+                for parameter in self.params
+                for option in parameter.opts
+                if option[0] == "-"
+            ]
             near = nearest_option(error.option_name.lstrip("-"), known).replace(" '", " '--")
             raise click.UsageError(f"No such option '{error.option_name}'.{near}", ctx) from None
 
@@ -590,7 +595,7 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
 
     config_file = words.pop("config", None)
     precision = words.pop("precision", None)
-    settings, runtime = parsed_lines(words.pop("lines", ()))
+    settings, runtime = parsed_lines(words.pop("lines", ()), RARE)
     settings = {**settings, **words}
     if precision is not None:
         max_bytes = options.get("gate_max_size")

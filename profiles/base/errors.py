@@ -145,6 +145,10 @@ OF_OTHER_TOOLS: Mapping[str, str] = {
     "quant_format": "--form qdq or qoperator",
     "preset": "--schema symmetric-uint8 or asymmetric",
     "subset_size": "--limit N",
+    **dict.fromkeys(("target_device", "device"), "--target NAME of a runtime, see qprof targets"),
+    "imgsz": "--preprocess yolo:SIZE, as yolo:640",
+    **dict.fromkeys(("half", "fp16"), "--set float_type=float16 for the nodes that stay float"),
+    **dict.fromkeys(("calibration_data", "calibration_dataset", "calib"), "--data DIR"),
 }
 """Words of other tools, with qprof's."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..base.errors import DataError
+from ..base.errors import DataError, nearest
 from ..base.extras import OptionalModule
 from . import arrays, picture_files, random_samples
 from .preprocessing import Preprocessing
@@ -131,10 +131,10 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     reader = recognising[0]
     if recognising == [READERS[-1]]:
         arrays.sample_files(source)  # it holds none, which the error says
-    fitting = " or ".join(f"reader: {name}" for name in reader.takes)
+    fitting = f"{' or '.join(reader.takes)}, or other data.{nearest(preprocessing.reader, reader.takes)}"
     raise DataError(
         f"{source}: contains {reader.name}, but --preprocess {preprocessing.name} is for "
-        f"{preprocessing.reader}; give a recipe with {fitting}, or other data"
+        f"{preprocessing.reader}; give a recipe with reader: {fitting}"
     )
 
 

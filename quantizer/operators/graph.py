@@ -283,8 +283,7 @@ def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_floa
             known = [*dict.fromkeys(names.values()), *names]
             raise ConfigError(
                 f"{setting} '{pattern}': no node of the model has this name or operator type; correct it, "
-                f"or leave it out."
-                f"{nearest(pattern, known)}"
+                f"or leave it out.{nearest(pattern, known)}"
             )
         matched = dict.fromkeys(hits, pattern) | matched
     return matched

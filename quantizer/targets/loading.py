@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.conversion import read_fields, read_record
-from ...profiles.base.errors import ConfigError, MalformedError, not_one_of, unknown_key
+from ...profiles.base.errors import ConfigError, MalformedError, nearest, not_one_of
 from ...profiles.base.extras import DISTRIBUTION
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_text
@@ -506,8 +506,8 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
             )
 
 
-def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings and facts of lines such as `calibrator=kl` and `runtime.operators.Conv=[float]`."""
+def parsed_lines(lines: Iterable[str], others: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
+    """Return settings and facts of lines such as `calibrator=kl`; an error suggests a key of `others` too."""
     settings: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     names = [f.name for f in fields(QuantConfig)]
@@ -534,9 +534,8 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
                 raise ConfigError(f"--set {key}: {name} is set as a whole too; leave one out")
             runtime[name] = {**runtime.get(name, {}), entry: value} if entry else value
         else:
-            known = [*names, *(f"settings.{name}" for name in names), *levels]
-            problem = unknown_key("", key, known)
-            raise ConfigError(f"--set: {problem}; {problem.advice}")
+            near = nearest(key, [*names, *others, *levels])
+            raise ConfigError(f"--set: unknown key '{key}'; 'qprof schema config' lists the keys.{near}")
     return settings, runtime
 
 

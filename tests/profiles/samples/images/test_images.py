@@ -144,6 +144,10 @@ def test_pictures_for_a_model_of_ultralytics_are_refused_with_its_recipe(
 def test_a_recipe_decides_what_is_read_of_a_folder_of_arrays_and_pictures(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
     assert "contains arrays, but --preprocess imagenet is for image" in refusal(tmp_path, "imagenet")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("reader: aray")
+    assert "is for aray; give a recipe with reader: array" in (said := refusal(tmp_path, str(recipe)))
+    assert said.endswith("Did you mean 'array'?")
     picture(9, 9).save(tmp_path / "b.png")
     assert [sample.name for sample in open_samples(tmp_path, (NCHW,))] == ["a.npy"]
     assert [sample.name for sample in opened(tmp_path, "raw")] == ["b.png"]
