@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from .errors import MalformedError, not_one_of, unknown_key
+from .errors import MalformedError, not_one_of, same_word, unknown_key
 
 Record = TypeVar("Record")
 Decoders = Mapping[Any, Callable[[Any, str], Any]]
@@ -119,7 +119,12 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
         lists = [arg for arg in args if kind is UnionType and _type_and_args(arg)[0] is tuple]
         if lists and isinstance(value, list | tuple):
             return read_value(value, lists[0], where)
-        if (words := _words(hint)) and isinstance(value, str | Enum):
+        words = _words(hint)
+        if isinstance(value, Enum) and (
+            same := same_word(value.name, words) if words else value.name.lower()
+        ):
+            return _converted(same, hint, where)  # a word of another tool, as QuantType.QUInt8
+        if words and isinstance(value, str | Enum):
             raise not_one_of(where, str(value), words) from None
         is_text = kind is str or (kind is UnionType and str in args)
         advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""

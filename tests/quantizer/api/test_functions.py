@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,25 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
 def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:
     with pytest.raises(qprof.ConfigError, match=said):
         qprof.quantize(path, "no such profile.yaml", **options)
+
+
+class OfOnnxruntime(Enum):
+    """As QuantType, QuantFormat and CalibrationMethod of onnxruntime.quantization."""
+
+    QUInt8 = 1
+    QOperator = 0
+    MinMax = 2
+    Entropy = 3
+
+
+def test_words_of_onnxruntime_quantization_are_taken_as_enums(path: Path) -> None:
+    images = [{"image": np.random.default_rng(0).random((8, 1, 8, 8), np.float32)}] * 2
+    words: dict[str, Any] = {"activation_type": OfOnnxruntime.QUInt8, "form": OfOnnxruntime.QOperator}
+    made = qprof.quantize(path, qprof.profile(path, images), calibrator=OfOnnxruntime.MinMax, **words)
+    config = made.plan.config
+    assert (config.activation_type, config.form, config.calibrator) == ("uint8", "qoperator", "minmax")
+    with pytest.raises(qprof.ConfigError, match=r"'entropy' is not one of .* did you mean 'kl'"):
+        qprof.quantize(path, "no such profile.yaml", calibrator=OfOnnxruntime.Entropy)
 
 
 def test_a_profile_of_equal_samples_is_remarked_when_a_model_is_made_from_it(path: Path) -> None:
