@@ -45,8 +45,7 @@ class FilesRead:
         return files
 
 
-OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py")
-"""Of files that are no models, besides samples."""
+OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py")  # no models, no samples
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead, *, model: Output = None) -> None:
