@@ -1,4 +1,4 @@
-"""Imports in little time: sympy is left for when it is used, and no garbage is looked for."""
+"""Imports in little time: some modules are left for when they are used, and no garbage is looked for."""
 
 import gc
 import sys
@@ -11,9 +11,13 @@ GC_THRESHOLDS = (500_000, 5, 20)
 """Thresholds of Python's cycle collector while a command runs. Objects of modules and graphs stay: with its
 own thresholds Python took 0.2 s longer to import, and twice as long to quantize a large graph."""
 
-LAZY_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
-"""Modules that are loaded when something of them is first used. onnx_ir needs them for sums and products of
-dimensions that have names, which qprof does not compute, and imports them at once, for 0.3 s."""
+LAZY_MODULES = (
+    *("sympy", "onnx_ir._symbolic_shapes", "onnx.compose", "onnx.gen_proto", "onnx.utils"),
+    *("google.protobuf.json_format", "google.protobuf.text_format"),
+)
+"""Modules that are loaded when something of them is first used. onnx_ir needs sympy for sums and products of
+dimensions that have names, which qprof does not compute, and imports it at once, for 0.3 s; onnx imports the
+others, for models that are joined, cut or written as text, for 0.02 s."""
 
 
 class LazyFinder:

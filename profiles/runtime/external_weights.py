@@ -26,10 +26,15 @@ SMALLEST_EXTERNAL = 256
 """Least bytes of a weight in the file of weights; smaller ones stay in the model file."""
 
 
+def constants(model: ir.Model) -> list[ir.TensorProtocol]:
+    """Return the tensors of all initialisers of a model, those of subgraphs too."""
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    return [value.const_value for value in values if value.const_value is not None]
+
+
 def weight_bytes(model: ir.Model) -> int:
     """Return the bytes of all constants of a model."""
-    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return sum(tensor.nbytes for tensor in constants(model))
 
 
 def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
@@ -59,8 +64,8 @@ def move_weights(model: ir.Model, folder: Path) -> None:
 
 def save_beside(model: ir.Model, path: Path) -> None:
     """Save a model in the folder of its weights; those in memory move to a file of their own beside it."""
-    constants = [value for graph in model.graphs() for value in graph.initializers.values()]
-    in_memory = [(value, value.const_value) for value in constants]
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    in_memory = [(value, value.const_value) for value in values]
     large = [(v, t) for v, t in in_memory if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST_EXTERNAL]
     tensors = [tensor for _, tensor in large]
     with _saving(model, path.parent):
@@ -74,8 +79,7 @@ def save_beside(model: ir.Model, path: Path) -> None:
 def _saving(model: ir.Model, folder: Path) -> Iterator[None]:
     """Turn an error while weights are saved into one about the room in their folder, or their own files."""
     size, free = weight_bytes(model), shutil.disk_usage(folder).free
-    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-    in_files = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
+    in_files = any(isinstance(tensor, ir.ExternalTensor) for tensor in constants(model))
     try:
         yield
     except (OSError, ValueError) as error:

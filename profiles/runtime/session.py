@@ -31,7 +31,7 @@ from ..base.errors import DataError, ModelError
 from ..base.output_files import temporary_folder
 from ..samples.samples import title_of
 from ..samples.values import Sample
-from .external_weights import save_beside, save_with_weights, weight_bytes
+from .external_weights import constants, save_beside, save_with_weights, weight_bytes
 from .providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -287,8 +287,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
 def _source(model: ir.Model, folder: Path) -> str:
     """Return the path of the model, saved for onnxruntime, which maps external weights without a copy."""
     place = Path(tempfile.mkdtemp(dir=folder))
-    constants = [value for graph in model.graphs() for value in graph.initializers.values()]
-    external = [v.const_value for v in constants if isinstance(v.const_value, ir.ExternalTensor)]
+    external = [tensor for tensor in constants(model) if isinstance(tensor, ir.ExternalTensor)]
     if external and all(Path(tensor.path).parent == folder for tensor in external):
         save_beside(model, folder / f"{place.name}.onnx")
         return str(folder / f"{place.name}.onnx")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.output_files import FileBatch, replacing_together, writing
 from ...profiles.base.seconds import clocked
-from ...profiles.runtime.external_weights import load_weights
+from ...profiles.runtime.external_weights import constants, load_weights, weight_bytes
 from .external_data import in_file
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
@@ -36,20 +35,13 @@ them."""
 
 def has_external_data(model: ir.Model) -> bool:
     """Tell whether the model has weights in files of their own."""
-    return any(in_file(tensor) is not None for tensor in _constants(model))
+    return any(in_file(tensor) is not None for tensor in constants(model))
 
 
 def weight_files(model: ir.Model) -> set[Path]:
     """Return the files that hold the weights of a model in memory."""
-    found = map(in_file, _constants(model))
+    found = map(in_file, constants(model))
     return {Path(tensor.path) for tensor in found if tensor is not None}
-
-
-def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
 
 
 @clocked("write")
@@ -69,7 +61,7 @@ def save_model(
         with replacing_together() as alone:
             return save_model(model, path, external, alone, file_bytes)
     temporary = batch.add(path)
-    with writing(path, sum(tensor.nbytes for tensor in _constants(model))):
+    with writing(path, weight_bytes(model)):
         if file_bytes is not None:
             temporary.write_bytes(file_bytes)
         elif _one_file(model, external):
@@ -115,7 +107,7 @@ def _with_length(size: int) -> int:
 
 
 def _one_file(model: ir.Model, external: bool) -> bool:
-    total = sum(tensor.nbytes for tensor in _constants(model))
+    total = weight_bytes(model)
     outside = (external or has_external_data(model)) and total >= MIN_EXTERNAL_MODEL_BYTES
     return total < PROTOBUF_LIMIT and not outside
 
@@ -170,7 +162,7 @@ MAX_IN_MEMORY = 1 << 26
 
 def in_memory(model: ir.Model) -> bytes | None:
     """Return a model as the bytes of its file; None for a large one, or with weights in files."""
-    small = not has_external_data(model) and sum(t.nbytes for t in _constants(model)) <= MAX_IN_MEMORY
+    small = not has_external_data(model) and weight_bytes(model) <= MAX_IN_MEMORY
     return _serialized(model) if small else None
 
 

@@ -14,12 +14,12 @@ import onnx_ir as ir
 from ...profiles.base.extras import OptionalModule
 from ..operators.graph import Graph
 from ..targets.config import DATA_FREE, FLOAT_TYPES, QuantConfig
-from .plan import QuantPlan
 from .reasons import FloatReasons
 
 if TYPE_CHECKING:
     from ..prepare.prepare import PreparedModel
     from ..targets.target import Recipe
+    from .plan import QuantPlan
 
 FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES, CONSTANTS = (
     OptionalModule("the formats of numbers", f"quantizer.plugins.formats.{module}")

@@ -29,15 +29,15 @@ from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph, Node
 from ...operators.table import MICROSOFT
 from ...plan.formats import Format, Part
-from ...plan.plan import Kind, QuantPlan
 from ...plan.reasons import FloatReasons, ReasonCode, because
-from ...prepare.prepare import PreparedModel
-from ...targets.target import Recipe, Target
 from .concat_caches import ConcatCache, Turning, concat_caches, turning_of
 
 if TYPE_CHECKING:
     from ...lowering.lowered import LoweredModel
+    from ...plan.plan import QuantPlan
     from ...planning.facts import PlanningFacts
+    from ...prepare.prepare import PreparedModel
+    from ...targets.target import Recipe, Target
 
 Floats = npt.NDArray[np.float64]
 
@@ -142,7 +142,7 @@ def with_int8_caches(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     check_has_cache(facts.prepared, facts.recipe)
     nodes, borders, held = dict(plan.nodes), dict(plan.borders), set[str]()
     for node in _attentions(facts.graph, facts.target):
-        if nodes[node.name].kind is Kind.FLOAT:
+        if nodes[node.name].stays_float:
             params = {place.past: _params_of_attention(facts, node, place) for place in PLACES}
             nodes[node.name] = replace(nodes[node.name], inputs=params)
             held |= {name for p in PLACES for name in (node.input(p.past), node.outputs[p.present])}
