@@ -207,7 +207,7 @@ def _lines_of_judged(
     yield "written", str(result.model_path)
     if verdict.is_deployable:
         where = f"after a test on {verdict.simulated}" if verdict.simulated else "in place of the float model"
-        yield "deploy", f"{where}: docs/how-to/deploy.md"
+        yield "deploy", f"{where}{', if its size matters' * verdict.has_floats_speed}: docs/how-to/deploy.md"
 
 
 def command_with(fix: Fix, profile: str) -> str:

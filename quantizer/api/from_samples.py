@@ -386,10 +386,9 @@ def _worth_writing(
         weights = _attempt(task, fix)
     if weights is not None and takes_its_place(weights.measured.verdict, verdict):
         own = weights.measured.verdict
-        instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
-        findings = gravest_first([instead, *own.findings, *verdict.cause])
+        instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized, for the size: {why}")
         fixes = tuple(fix for fix in verdict.fixes if fix is not weights.change)
-        return weights, replace(own, fixes=fixes, findings=findings)
+        return weights, replace(own, fixes=fixes, findings=gravest_first([instead, *own.findings]))
     floats = _attempt(task, Fix({"keep_float": ("*",)}), why_float=why)
     remedy = use_float() if weights is None else use_float(weights.change, weights.measured.verdict)
     reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=remedy)

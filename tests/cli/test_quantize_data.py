@@ -235,6 +235,16 @@ def test_a_model_that_something_speaks_against_is_not_said_to_replace_the_float_
     assert not lines(result, "deploy")
 
 
+def test_a_good_model_with_floats_speed_is_to_be_deployed_for_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Verdict, "has_floats_speed", True)
+    result = quantize("-o", tmp_path / "q.onnx", "--set", "budget=0", data=FEW)
+    assert lines(result, "deploy") == [
+        "in place of the float model, if its size matters: docs/how-to/deploy.md"
+    ]
+
+
 @pytest.mark.parametrize("kind", ["float", "weights only"])
 def test_the_file_is_the_model_that_the_verdict_is_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["float", "weights only"]
@@ -248,6 +258,7 @@ def test_the_file_is_the_model_that_the_verdict_is_on(
     assert lines(result, "verdict")[0].startswith(said[kind])
     operators = {node.op_type for node in onnx.load(out).graph.node}
     assert ("MatMulNBits" in operators) is (kind == "weights only")
+    assert not lines(result, "cause")  # it is that of the model in whose place it is
     assert "QuantizeLinear" not in operators
 
 

@@ -308,7 +308,7 @@ def test_a_model_that_is_not_good_and_gains_nothing_is_not_written_with_samples_
     broken = {"calibrator": "percentile:80", "check_outputs": "off", "equalization": "off"}
     result = quantized(tmp_path / "q.onnx", **broken, min_output_sqnr=0.0)
     assert result.verdict is not None
-    said = "only weights are quantized: int8 is poor, output 'logits': "
+    said = "only weights are quantized, for the size: int8 is poor, output 'logits': "
     assert any(finding.text.startswith(said) for finding in result.verdict.findings)
     assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
 
