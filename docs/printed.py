@@ -651,7 +651,7 @@ API_BEGIN = """# Python API
 
 Everything here is a name of `qprof_onnx`; `help(qprof_onnx)` has the same. Results have a short `repr`, a
 table in notebooks, `to_dict()`, `to_markdown()` and `save("report.html")`; what takes a while takes
-`progress=`: True for a bar, as in a notebook, False for none, or a function of (done, total).
+`progress=`: True for an occasional line, as in a notebook, False for none, or a function of (done, total).
 [From Python](../how-to/python.md) shows them at work."""
 RECORDS = """A function takes its settings and options as records, in which an editor completes names and a
 type checker finds what is wrong; at a prompt the fields of these records are keywords of the

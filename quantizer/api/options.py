@@ -96,7 +96,7 @@ class QuantizeOptions(Judge):
         note: called with findings.
         transform: makes a sample of an item of the data.
         gate: limits that the model must keep.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
+        progress: True for an occasional line (the default in a notebook); or called after each sample.
 
     Raises:
         ConfigError: a number that makes no sense.

@@ -72,8 +72,8 @@ def profile(
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
         preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
-        progress: True for a bar (the default in a notebook); or a function, called after each sample of a
-            pass with the number done and, if known, the total.
+        progress: True for an occasional line (the default in a notebook); or a function, called after each
+            sample of a pass with the number done and, if known, the total.
         keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`.
 
     Returns:

@@ -114,7 +114,7 @@ class Judge:
             the profile.
         transform: makes a sample of an item of the data.
         gate: limits that the quantized model must keep.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
+        progress: True for an occasional line (the default in a notebook); or called after each sample.
         limit: Use N samples, spread over all of them.
         scored_output: Output that labels and metric belong to. [default: the first]
         class_axis: Axis of the classes of the output with labels, or of the first. [default: its operator's]

@@ -169,7 +169,7 @@ def score_of(
         raise DataError("the samples: have no rows to score; check the data")
     float_score, quantized_score = floats.value, quantized.value
     if kind.drop_unit == "points" and 0.0 < float_score <= 1.0 and quantized_score <= 1.0:
-        given = f"the metric function: gives the float model {float_score:.3g} of 100 points"
+        given = f"--metric {kind.name}: gives the float model {float_score:.3g} of 100 points"
         raise DataError(f"{given}; if its scores are from 0 to 1, multiply them by 100")
     chance = 0.0 if at_random is None else at_random[1].value
     if guessed is not None:

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -52,7 +53,7 @@ def user_metric(metric: str | MetricFunction) -> Metric:
     return Metric(
         name=name,
         title=f"metric {name}",
-        kind=USER_FUNCTION,
+        kind=replace(USER_FUNCTION, name=name),
         truth=lambda place, floats: (place.index, 0),
         scored=lambda index, outputs: (index, outputs),
         figures=figures,

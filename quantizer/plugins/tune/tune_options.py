@@ -75,7 +75,7 @@ class TuneOptions(QualityTarget, Judge):
         holdout_labels: Labels of --holdout-data.
         save_plan: Write the best plan.
         on_trial: called after each trial.
-        progress: of trials: True for a bar, or called after each.
+        progress: of trials: True for an occasional line, or called after each.
 
     Raises:
         ConfigError: a value is outside its range, or not finite.

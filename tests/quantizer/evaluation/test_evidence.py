@@ -354,8 +354,11 @@ def test_a_drop_of_all_that_a_function_gave_the_float_model_is_not_proven() -> N
 
 
 def test_a_function_that_gives_0_to_1_is_refused() -> None:
-    kind = user_metric(lambda outputs, indices: [0.99]).kind
-    with pytest.raises(DataError, match=r"gives the float model 0\.99 of 100 points"):
+    def share(outputs: object, indices: object) -> list[float]:
+        return [0.99]
+
+    kind = user_metric(share).kind
+    with pytest.raises(DataError, match=r"metric share: gives the float model 0\.99 of 100 points"):
         score_of(kind, 400, mean_of(np.full(400, 0.99)), mean_of(np.full(400, 0.5)))
 
 
