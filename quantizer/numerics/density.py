@@ -215,14 +215,14 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     histogram = base.max(0)  # in some channel the bin lies within the range
     histogram = histogram / histogram.sum()
     moments = np.stack([np.ones_like(means), means, squares, means**2, means * squares, squares**2], 1)
-    unit = np.sqrt(np.where(base > 0.0, squares, 0.0).max(1))
+    inside = base > 0.0  # only there are logarithms taken: that of 0, and its power, take three times as long
+    unit = np.sqrt(np.where(inside, squares, 0.0).max(1))
     unit[unit == 0.0] = 1.0
     first, second = 1.0 / unit, 1.0 / unit**2
     in_units = np.stack([first, second, second, first * second, second**2])
     wanted_1, wanted_2 = mean * first, power * second
     tilt = np.zeros((2, channels))
-    with np.errstate(divide="ignore"):  # no mass has the logarithm -inf
-        logs = np.log(base)
+    logs = np.log(base, out=np.zeros_like(base), where=inside)
     # The logarithm of a mass is that of its base, and the product of (a, b, 1, -log z) of its channel, in
     # units, with (means, squares, log g, 1) of its bin.
     of_channels = np.tile([0.0, 0.0, 1.0, 0.0], (channels, 1))
@@ -259,10 +259,10 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
             of_channels[:, :2] = (tilt * in_units[:2]).T
             for block in (block for block in blocks if moving[block].any()):
                 of_channels[block, 3] -= np.log(found[0, block])
-                rows = np.matmul(of_channels[block], of_bins, out=mass[block])
+                rows = of_channels[block] @ of_bins
                 rows += logs[block]
-                np.exp(rows, out=rows)
-                found[:, block] = (rows @ moments).T
+                np.exp(rows, out=mass[block], where=inside[block])
+                found[:, block] = (mass[block] @ moments).T
             moving = still
         columns = np.zeros_like(columns)
         for block in blocks:
