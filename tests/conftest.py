@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,12 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     profile_model(digits / "model.onnx", digits / "calibration", path)
     return path
+
+
+@pytest.fixture(autouse=True)
+def numbers_are_the_same_in_any_order(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give each test the generator of its module as it was at first: a process takes tests in any order."""
+    if (rng := getattr(request.module, "RNG", None)) is not None:
+        monkeypatch.setattr(request.module, "RNG", deepcopy(rng))

@@ -194,7 +194,7 @@ def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
     assert any("no other settings were tried" in one.text for one in result.verdict.findings)
 
 
-@pytest.mark.parametrize("before", [None, b"an older model"])
+@pytest.mark.parametrize("before", [None, b"\x08\x0a, an older model"])
 def test_a_model_that_cannot_be_judged_does_not_appear(
     before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

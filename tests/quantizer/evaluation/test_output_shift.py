@@ -162,7 +162,7 @@ def test_the_tolerance_of_the_user_is_the_limit() -> None:
     x = RNG.normal(size=(64, 1))
     (found,) = output_shifts([{"y": x}], [{"y": x + 0.03 * x.std()}], limits_of("values", tolerance=0.05))
     assert found.excess == pytest.approx(0.6)
-    assert found.text == "output 'y': typical error 3.0 % (limit 5.0 %), 30.5 dB"
+    assert found.text == "output 'y': typical error 3.0 % (limit 5.0 %), 30.6 dB"
 
 
 def test_padding_does_not_hide_what_moves() -> None:
