@@ -4,8 +4,8 @@ This is the only attribution of noise to layers. The cause of a verdict, the noi
 `qprof compare-layers` print it.
 
     whole    the plan's model is run like in `evaluate`: each step reads the state of the previous one
-    groups   one group of neighbours at a time is quantized and run (`ranking`); the worst are split, until
-             the worst is a single node; in the other groups the estimate distributes the noise
+    groups   one group of neighbours at a time is quantized and run (`ranking`); the worst is split, until
+             it is a single node; in the other groups the estimate distributes the noise
 
 Noise is the figure of an output over its limit (`output_shift`), squared, as in the verdict. Noises do not
 add up if nodes round the same values, or if one saturates the result of another.

@@ -150,26 +150,21 @@ def measured_groups(
 ) -> dict[Group, V]:
     """Return the measurements of all units, in groups of neighbours: the more noise, the smaller ones.
 
-    `worst_alone` splits the worst group down to one unit.
+    `worst_alone` splits only the worst group, again and again, until that is one unit.
     """
-
-    def split(groups: Sequence[Group]) -> None:
-        for group in groups:
-            del measured[group]
-        measured.update(measure([part for group in groups for part in parts_of(group, PARTS)]))
-
     # All groups, and then parts of those with the most noise.
     measured = dict(measure(parts_of(units, GROUPS)))
-    for _ in range(ROUNDS):
+    for _ in range(len(units) if worst_alone else ROUNDS):
         noises = {group: noise_of(own) for group, own in measured.items()}
-        least = MIN_NOISE_SHARE * sum(noises.values())
-        large = [group for group, own in noises.items() if len(group) > 1 and own >= least > 0.0]
-        split(sorted(large, key=lambda group: -noises[group])[:MAX_SPLIT])
-    while worst_alone and measured:
-        worst = max(measured, key=lambda group: noise_of(measured[group]))
-        if len(worst) == 1 or not noise_of(measured[worst]) > 0.0:
+        order = sorted(noises, key=lambda group: -noises[group])[: 1 if worst_alone else None]
+        least = 0.0 if worst_alone else MIN_NOISE_SHARE * sum(noises.values())
+        noisy = [group for group in order if noises[group] >= least and noises[group] > 0.0]
+        large = [group for group in noisy if len(group) > 1][:MAX_SPLIT]
+        if not large:
             break
-        split([worst])
+        for group in large:
+            del measured[group]
+        measured.update(measure([part for group in large for part in parts_of(group, PARTS)]))
     return measured
 
 
