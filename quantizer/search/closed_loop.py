@@ -544,18 +544,15 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
 def _findings(best: _Checked, first: _Checked, samples: str) -> list[Finding]:
     """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
-    cost = f"predicted {best.cost:.2f} instead of {first.cost:.2f} of float's time"
     further = "--set min_output_sqnr=DB and qprof tune go further"
     if best is not first and first.holds:
         worst = _worst(best.shifts)
-        sentence = (
-            f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text}), {cost}"
-        )
+        sentence = f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text})"
         findings.append(Finding(Code.NOISY_PLAN, sentence, worst.output))
     elif best is not first:
         worst = _worst(first.shifts)
         after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")
-        change = f"{best.change.words} {after}, {cost}"
+        change = f"{best.change.words} {after}"
         sentence = f"run on {samples}, the first plan was too noisy ({worst.text}): {change}"
         has_wider = best.facts.config.weight_type != first.facts.config.weight_type
         code = Code.WIDER_WEIGHTS if has_wider else Code.NOISY_PLAN
