@@ -61,6 +61,7 @@ class PreprocessedData:
 
     source: str
     preprocess: str | None = None  # as `load_preprocessing` takes it
+    label: str = ""  # column of a table that is no input
 
 
 class KeptItems:
@@ -146,11 +147,10 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 def source_name(data: DataLike) -> str:
     """Return the name of data for messages: folder, URL (without secrets), function; "data" for an object."""
-    data = data.data if isinstance(data, ChosenSamples) else data
-    if isinstance(data, PreprocessedData):
-        return shown_location(data.source)
-    raw = data.data if isinstance(data, Transformed) else data
-    return shown_location(os.fspath(raw)) if isinstance(raw, str | os.PathLike) else NAME
+    while isinstance(data, ChosenSamples | Transformed):
+        data = data.data
+    place = data.source if isinstance(data, PreprocessedData) else data
+    return shown_location(os.fspath(place)) if isinstance(place, str | os.PathLike) else NAME
 
 
 # Samples of an object, or of a function.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +159,7 @@ def is_data_yaml(source: str) -> bool:
 def for_evaluation(data: DataLike) -> DataLike:
     """Return data to compare models on: the split val of a `data.yaml` that has one and names none."""
     if isinstance(data, PreprocessedData):
-        return PreprocessedData(str(for_evaluation(data.source)), data.preprocess)
+        return replace(data, source=str(for_evaluation(data.source)))
     if not isinstance(data, str | os.PathLike) or not is_data_yaml(os.fspath(data)):
         return data
     path, split = _path_and_split(os.fspath(data))

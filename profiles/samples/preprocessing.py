@@ -61,6 +61,7 @@ class Preprocessing:
     path: Path | None = None
     # output: input; names with one *, or none
     state: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    label: str = ""  # column of a table that is no input, as --labels says
 
 
 def load_preprocessing(text: str | None) -> Preprocessing:

@@ -346,7 +346,7 @@ def open_samples(
         )
 
     # Files are read by a recipe, as steps of sequences where the model has a state.
-    preprocessing = load_preprocessing(files.preprocess)
+    preprocessing = replace(load_preprocessing(files.preprocess), label=files.label)
     if model is not None and model.folder is not None and files.preprocess is None:
         is_text = reader_of(files.source, Preprocessing()).takes == ("text",)
         tokenizer = model.folder / TOKENIZER
@@ -363,9 +363,7 @@ def open_samples(
         samples = with_states(steps, feedback, inputs, model)
         for finding in samples.findings if notes else ():
             note(finding)
-        if limit is None:
-            return samples
-        return samples.chosen(drawn_steps(steps, limit), drawn=True)
+        return samples if limit is None else samples.chosen(drawn_steps(steps, limit), drawn=True)
     samples = open_source(files.source, specs, preprocessing)
     read = samples if limit is None else samples.drawn(limit)
     for finding in samples.findings if notes else ():

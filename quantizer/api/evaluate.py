@@ -99,7 +99,7 @@ def evaluate(
             metric, runtime or provider.
     """
     judge = with_keywords("evaluate", judge or Judge(), keywords)
-    samples = samples_of(data, judge.transform, judge.preprocess)
+    samples = samples_of(data, judge.transform, judge.preprocess, judge.labels)
     with notes_once(), opened(model) as path, quantized_file(quantized) as other:
         return judged(path, other, samples, judge, made_from(quantized, other, path))
 

@@ -130,7 +130,8 @@ def quantize_from_samples(
     stage = options.stage or stages(options.progress)
     tell = options.note or (lambda finding: None)
     others = options.holdout_data
-    holdout = None if others is None else samples_of(others, options.transform, options.preprocess)
+    reading = options.transform, options.preprocess, options.labels
+    holdout = None if others is None else samples_of(others, *reading)
     with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
         # What is asked, before any work.
         metric = options.metric
@@ -147,9 +148,7 @@ def quantize_from_samples(
                     "them, or no limit"
                 )
 
-        profile_file: Path | None = None
-        if not is_given and config.reads_profile:
-            profile_file = qprof_folder(output) / PROFILE
+        profile_file = qprof_folder(output) / PROFILE if not is_given and config.reads_profile else None
         read = FilesRead((model,), (labels, profile), (data, holdout))
         check_outputs([output, options.save_plan, profile_file], read)
         if profile_file is not None:

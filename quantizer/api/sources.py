@@ -41,18 +41,30 @@ def samples_of(
     data: DataSource,
     transform: Transform | None,
     preprocess: str | os.PathLike[str] | None = None,
+    labels: object = None,
     *,
     keep: bool = True,
 ) -> DataLike:
-    """Return data with the functions that make samples of its items."""
+    """Return data with the functions that make samples of its items; its column of labels is no input."""
+    label = _label_column(data, labels)
     if preprocess is not None:
         if transform is not None or not isinstance(data, str | os.PathLike):
             raise ConfigError(
                 "preprocess: is for folders and files; for objects of Python give transform, a function"
             )
-        return PreprocessedData(os.fspath(data), os.fspath(preprocess))
+        return PreprocessedData(os.fspath(data), os.fspath(preprocess), label)
+    if label and transform is None:
+        return PreprocessedData(str(data), label=label)
     source = items_of_object(data, keep=keep)
     return source if transform is None else Transformed(source, transform)
+
+
+def _label_column(data: DataSource, labels: object) -> str:
+    """Return the column that labels name in the table of the data itself, "" if they are elsewhere."""
+    if not isinstance(data, str | os.PathLike) or not isinstance(labels, str | os.PathLike):
+        return ""
+    table, _, column = os.fspath(labels).rpartition(":")
+    return column if table and os.path.realpath(table) == os.path.realpath(data) else ""
 
 
 def are_samples(source: object) -> bool:
@@ -69,9 +81,8 @@ J = TypeVar("J", bound="Judge")
 def with_metric_of_labels(judge: J) -> J:
     """Return the judge; without a metric, with the metric of its labels, and a note on the choice."""
     truth = judge.labels
-    if judge.metric is not None or not isinstance(truth, str | os.PathLike):
-        return judge
-    name = metric_of_truth(os.fspath(truth))
+    is_file = judge.metric is None and isinstance(truth, str | os.PathLike)
+    name = metric_of_truth(str(truth)) if is_file else None
     if name is None:
         return judge
     sentence = f"{truth}: contains boxes, which metric {name} scores"

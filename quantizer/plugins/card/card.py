@@ -70,7 +70,7 @@ def card(
     """
     judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords))
     with opened(model) as file, quantized_file(quantized) as other:
-        samples = samples_of(data, judge.transform, judge.preprocess)
+        samples = samples_of(data, judge.transform, judge.preprocess, judge.labels)
         evaluation = compare(file, other, samples, judge, made_from(quantized, other, file))
         return card_of(evaluation, file.path, other.path, data, judge)
 
@@ -198,7 +198,7 @@ def verify(
             )
             judge = with_keywords("verify", as_then, keywords, only=OF_VERIFICATION)
             try:
-                samples = samples_of(data, judge.transform, judge.preprocess)
+                samples = samples_of(data, judge.transform, judge.preprocess, judge.labels)
                 now = compare(floats, path, samples, judge, made_from(quantized, path, floats))
             except ModelError as problem:
                 if is_its_file:

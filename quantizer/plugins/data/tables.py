@@ -285,12 +285,12 @@ class RowEncoder:
 
 
 def _table_encoder(
-    where: str, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
+    preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
 ) -> RowEncoder:
     """Return an encoder of the numbers and text of a row into arrays, each a batch of one."""
-    source = rows.source
+    where, source = preprocessing.name or "--preprocess", rows.source
     every = list(rows.columns or first.values)
-    names = [name for name in every if name != recipe.label and name not in recipe.exclude]
+    names = [name for name in every if name not in (recipe.label, preprocessing.label, *recipe.exclude)]
     for column in recipe.exclude:
         if column not in every:
             raise ConfigError(
@@ -546,7 +546,7 @@ def _row_encoder(
             findings=(assumed,),
             original=lambda row: images.original(lambda: _file_content(row, column), row.where),
         )
-    return _table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
+    return _table_encoder(preprocessing, recipe, inputs, rows, first)
 
 
 def _text_field(row: Row, name: str) -> str:

@@ -128,7 +128,7 @@ def _file_report(
     evaluation = layers = None
     samples: DataLike | None = None
     if data is not None:
-        samples = samples_of(data, how.transform, how.preprocess)
+        samples = samples_of(data, how.transform, how.preprocess, how.labels)
         if how.held_out:
             samples, how = held_out_part(samples, path.model, how.limit), replace(how, limit=None)
         measured = None if analysis is None else analysis.measured

@@ -354,10 +354,10 @@ def tune(
         labels_file(how.labels, classes=classes) as labels,
         labels_file(how.holdout_labels, classes=classes) as holdout_labels,
     ):
-        samples = samples_of(data, how.transform, how.preprocess)
-        holdout = how.holdout_data
-        if holdout is not None:
-            holdout = cast("DataSource", samples_of(holdout, how.transform, how.preprocess))
+        given, way = how.holdout_data, (how.transform, how.preprocess)
+        samples = samples_of(data, *way, how.labels)
+        chosen = None if given is None else samples_of(given, *way, how.holdout_labels)
+        holdout = cast("DataSource | None", chosen)
         how = replace(how, labels=labels, holdout_labels=holdout_labels, holdout_data=holdout)
         for source in (samples, holdout):
             if source is not None:

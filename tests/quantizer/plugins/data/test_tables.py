@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.samples.picture_files import for_evaluation
+from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.quantizer.api.sources import samples_of
 
 from ....profiles.samples.opening import opened, read, refusal, spec, written
 
@@ -43,6 +47,22 @@ def test_all_columns_go_to_the_only_input_that_takes_as_many(table: Path, caplog
     np.testing.assert_array_equal(second.arrays["x"], np.array([[4.5, 5, 6]], np.float32))
     assert [first.name, second.name] == ["t.csv:2", "t.csv:3"]
     assert "columns a, b, c go to input 'x' as float32" in caplog.text
+
+
+@pytest.mark.parametrize("recipe", [None, "reader: table\nmean: [1, 1]\nstd: [1, 1]\n"])
+def test_the_column_of_labels_in_the_file_of_the_data_is_no_input(
+    table: Path, tmp_path: Path, recipe: str | None
+) -> None:
+    two, preprocess = spec("x", np.float32, ("N", 2)), None
+    if recipe is not None:
+        preprocess = written(tmp_path, recipe)
+    (tmp_path / "link.csv").symlink_to(table)
+    data = samples_of(str(table), None, preprocess, f"{tmp_path}/link.csv:c")
+    first, _ = open_samples(for_evaluation(data), (two,))
+    np.testing.assert_array_equal(first.arrays["x"], [[1, 2]] if recipe is None else [[0, 1]])
+    other = saved(tmp_path, CSV, "other.csv")
+    with pytest.raises(ConfigError, match="which columns belong to input 'x'"):
+        open_samples(samples_of(str(table), None, None, f"{other}:c"), (two,))
 
 
 def test_a_row_is_known_by_its_columns_and_values(table: Path) -> None:
