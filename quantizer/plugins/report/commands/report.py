@@ -107,7 +107,7 @@ def command(
     echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
     for finding in result.verdict.findings:
         if finding.code in AGAINST:
-            echo(f"doubt     {finding}")
+            echo(f"{finding.label:9} {finding}")
     for held in result.gates:
         for failure in held.failures:
             echo(f"{held.result.upper():10} {held.title}: {failure}")

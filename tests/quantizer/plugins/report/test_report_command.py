@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.plugins.report import assemble, estimates
+from qprof_onnx.quantizer.plugins.report import report as reporting
 from qprof_onnx.quantizer.plugins.report.report import report
+from qprof_onnx.quantizer.search.verdict import AGAINST
 from qprof_onnx.quantizer.targets import cost_table, target
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.machine import Processor
@@ -51,6 +55,24 @@ def test_a_model_of_another_tool_has_one_verdict_in_report_and_evaluate(made: Pa
     first, second = (" ".join(one.stdout.splitlines()[0].split()) for one in verdicts)
     assert first == second
     assert first.startswith("verdict ")
+
+
+@pytest.mark.parametrize("code", AGAINST)
+def test_a_finding_against_the_model_is_called_by_its_own_severity(
+    made: Path, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Code
+) -> None:
+    finding = Finding(code, "speaks against it")
+    made_report = reporting.report
+
+    def with_finding(*arguments: object, **keywords: object) -> object:
+        found = made_report(*arguments, **keywords)
+        return replace(found, verdict=replace(found.verdict, findings=(finding,)))
+
+    monkeypatch.setattr(reporting, "report", with_finding)
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", tmp_path / "r")
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        [code.severity, "speaks", "against", "it"]
+    ]
 
 
 def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path: Path) -> None:
