@@ -45,7 +45,7 @@ class FilesRead:
         return files
 
 
-OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py")  # no models, no samples
+OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py", ".ort")  # no ONNX, no samples
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead, *, model: Output = None) -> None:

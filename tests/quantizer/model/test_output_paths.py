@@ -56,6 +56,12 @@ def test_a_model_replaces_no_file_of_another_kind(tmp_path: Path, model: Path, n
     check_outputs([model], FilesRead(), model=model)
 
 
+def test_a_model_in_onnxruntimes_own_format_is_refused_before_the_work(tmp_path: Path) -> None:
+    output = tmp_path / "model.ort"
+    with pytest.raises(ConfigError, match=r"name the model OUT\.onnx"):
+        check_outputs([output], FilesRead(), model=output)
+
+
 def test_the_weights_of_a_model_in_memory_are_where_it_was_read(model: Path) -> None:
     loaded: ir.Model = load_model(model)
     with pytest.raises(ConfigError, match=REFUSED):
