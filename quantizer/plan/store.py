@@ -46,7 +46,7 @@
 Your own reason may be any text. The last line is "...", so that a cut-off file is noticed. A scale is written
 as the shortest decimal of its float32; other numbers are rounded to float32. A zero_point for many scales may
 be written once if all are equal. Those of blocks, of which a large model has millions, are each one text: the
-bytes of float32 and of the type, deflated and in base 64. Lists of them are read too.
+bytes of float32 and of int8 or the like, deflated and in base 64. Lists of them are read too.
 """
 
 from __future__ import annotations
@@ -192,13 +192,17 @@ def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if value}
 
 
+POINTS = {t: np.dtype(f"{'i' if t.signed else 'u'}{-(-t.bits // 8)}") for t in TYPES.values()}
+"""Type -> that of zero points in a text: integers of whole bytes."""
+
+
 def _written_params(params: QuantParams) -> dict[str, Any]:
     points = params.zero_point
     is_one = points.size > 0 and (points == points[0]).all()
     if params.block_size is None:
         many: tuple[Any, Any] = list(map(float, params.scale.astype(str))), points.tolist()
     else:
-        many = _deflated(params.scale.tobytes()), _deflated(params.zero_point_array.tobytes())
+        many = _deflated(params.scale.tobytes()), _deflated(points.astype(POINTS[params.qtype]).tobytes())
     return {
         "type": params.qtype.name,
         **({} if params.axis is None else {"axis": params.axis}),
@@ -325,7 +329,7 @@ def _params(value: object, where: str) -> QuantParams:
     record = read_record(value, ParameterFields, where)
     qtype = TYPES[record.type]
     numbers = _array(record.scale, np.dtype(np.float32), f"{where}: scale")
-    points = _array(record.zero_point, qtype.numpy_dtype, f"{where}: zero_point")
+    points = _array(record.zero_point, POINTS[qtype], f"{where}: zero_point")
     if not numbers.size:
         raise MalformedError(f"{where}: scale is empty")
     with np.errstate(over="ignore", under="ignore"):

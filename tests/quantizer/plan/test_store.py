@@ -175,6 +175,16 @@ def test_the_numbers_of_blocks_are_texts_and_lists_are_read_alike() -> None:
     assert loads(text).tensors == loads(lists).tensors == {"v": blocks}
 
 
+@pytest.mark.parametrize(("name", "point"), [("int4", 8), ("uint4", 16), ("uint4", 255), ("int7", -65)])
+def test_a_text_of_zero_points_outside_of_the_type_is_refused(name: str, point: int) -> None:
+    blocks = QuantParams((f32(0.1), 0.25), (3, 0), TYPES[name], axis=0, block_size=16)
+    wrong = QuantParams((f32(0.1), 0.25), (point, 0), TYPES["int8" if name[0] == "i" else "uint8"], 0, 16)
+    (theirs,) = re.findall('zero_point: ("[^"]+")', dumps(replace(PLAN, tensors={"v": wrong})))
+    text = re.sub('zero_point: "[^"]+"', f"zero_point: {theirs}", dumps(replace(PLAN, tensors={"v": blocks})))
+    with pytest.raises(PlanError, match=f"zero_point {point} is outside of {name}"):
+        loads(text)
+
+
 def test_groups_are_written_with_the_range_of_each_member() -> None:
     plan = replace(PLAN, shared_scales=(GROUP,))
     assert dumps(plan) == TEXT.replace("shared_scales: []\n", GROUP_TEXT)
