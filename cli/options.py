@@ -250,12 +250,7 @@ class FileCommand(Command):
             words = self._with_settings(given)
             if words != given:
                 return super().parse_args(ctx, words)
-            known = [
-                option.lstrip("-")
-                for parameter in self.params
-                for option in parameter.opts
-                if option[0] == "-"
-            ]
+            known = [name.lstrip("-") for one in self.params for name in one.opts if name[0] == "-"]
             near = nearest_option(error.option_name.lstrip("-"), known).replace(" '", " '--")
             raise click.UsageError(f"No such option '{error.option_name}'.{near}", ctx) from None
 

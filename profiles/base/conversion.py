@@ -120,12 +120,10 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
         if lists and isinstance(value, list | tuple):
             return read_value(value, lists[0], where)
         words = _words(hint)
-        if isinstance(value, Enum) and (
-            same := same_word(value.name, words) if words else value.name.lower()
-        ):
-            return _converted(same, hint, where)  # a word of another tool, as QuantType.QUInt8
-        if words and isinstance(value, str | Enum):
-            raise not_one_of(where, str(value), words) from None
+        if isinstance(value, Enum):  # of another tool, as QuantType.QUInt8
+            return _converted(same_word(value.name, words) or value.name.lower(), hint, where)
+        if words and isinstance(value, str):
+            raise not_one_of(where, value, words) from None
         is_text = kind is str or (kind is UnionType and str in args)
         advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""
         raise MalformedError(f"{where} must be {_expected(hint)}, not {_shown(value)}", advice) from None

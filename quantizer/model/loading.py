@@ -121,11 +121,15 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
 
 def _without_values(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of all that the checker looks at, without the values of large tensors."""
+
+    def is_large(tensor: onnx.TensorProto) -> bool:
+        return tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL
+
     own = model.graph
     graph = onnx.GraphProto(name=own.name, node=own.node, input=own.input, output=own.output)
     graph.value_info.extend(own.value_info)
     for tensor in own.initializer:
-        if tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL:  # a copy of all is slow
+        if is_large(tensor):  # a copy of all is slow
             graph.initializer.add(
                 name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b""
             )
@@ -134,7 +138,7 @@ def _without_values(model: onnx.ModelProto) -> onnx.ModelProto:
     proto = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=graph)
     proto.functions.extend(model.functions)
     for tensor in all_tensors(proto):
-        if is_outside(tensor) or (tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL):
+        if is_outside(tensor) or is_large(tensor):
             del tensor.external_data[:]
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.raw_data, tensor.dims[:] = b"", [0, *tensor.dims[1:]]

@@ -619,9 +619,8 @@ def verdict_of(
         if evaluation.score is not None:
             reason = f"{verdict.scores} is not conclusive"
             enough = evaluation.score.rows_to_show(NARROW * WANTED_DROP)
-            remedy = (
-                f"about {enough} rows would be, if they differ as often" if enough else "give more samples"
-            )
+            rows = f"about {enough} rows would be, if they differ as often"
+            remedy = rows if enough else "give more samples"
         return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=remedy))
     if verdict.grade != "good":
         return verdict
