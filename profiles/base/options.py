@@ -159,10 +159,7 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 
 def _kind_and_words(kind: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the kind of an option's value and the words of its type.
-
-    For a union they are those of its first member that is not None.
-    """
+    """Return the kind of an option's value and the words of its type; of a union, of its first member."""
     if get_origin(kind) in (Union, UnionType):
         members = [member for member in get_args(kind) if member is not NoneType]
         return _kind_and_words(members[0])

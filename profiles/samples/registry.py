@@ -7,7 +7,7 @@ imported inside of its functions. A new one is one entry of `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -108,10 +108,9 @@ def reader_called(word: str) -> OptionalModule:
     return next(reader.module for reader in READERS if reader.takes[0] == word)
 
 
-def column_of(table: str, column: str) -> list[object]:
-    """Return the values of a column of a table, in the order of its rows."""
-    values: list[object] = _TABLES.load(table).column_of(table, column)
-    return values
+def column_of(table: str, column: str) -> Iterator[object]:
+    """Yield the values of a column of a table, in the order of its rows."""
+    yield from _TABLES.load(table).column_of(table, column)
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:

@@ -77,7 +77,8 @@ def quantize(
     how = with_keywords("quantize", options or QuantizeOptions(), others, besides=SETTINGS)
     asked = others.keys() | given_fields(how)
     how = replace(how, stage=how.stage or stages(asked_for(how.progress)))
-    samples = None if data is None else samples_of(data, how.transform, how.preprocess, how.labels)
+    reading = how.transform, how.preprocess, how.labels
+    samples = None if data is None else samples_of(data, *reading, how.holdout_data)
     if (samples is None or plan is not None) and (unused := OF_JUDGING & asked):
         raise ConfigError(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "

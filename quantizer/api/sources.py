@@ -26,9 +26,10 @@ from ...profiles.samples.objects import (
     items_of_object,
 )
 from ...profiles.samples.random_samples import is_random
+from ...profiles.samples.registry import column_of
 from ...profiles.samples.storage import is_url
 from ..evaluation.metrics.table import metric_of_truth
-from ..evaluation.metrics.truth import LabelsLike
+from ..evaluation.metrics.truth import LabelsLike, table_and_column
 
 if TYPE_CHECKING:
     from ..evaluation.options import Judge
@@ -42,29 +43,31 @@ def samples_of(
     transform: Transform | None,
     preprocess: str | os.PathLike[str] | None = None,
     labels: object = None,
-    *,
+    *others: object,
     keep: bool = True,
 ) -> DataLike:
-    """Return data with the functions that make samples of its items; its column of labels is no input."""
-    label = _label_column(data, labels)
+    """Return data with functions that make samples; its column of labels, or that of others, is no input."""
+    label = _label_column(labels, data, *others)
     if preprocess is not None:
         if transform is not None or not isinstance(data, str | os.PathLike):
             raise ConfigError(
                 "preprocess: is for folders and files; for objects of Python give transform, a function"
             )
         return PreprocessedData(os.fspath(data), os.fspath(preprocess), label)
-    if label and transform is None:
+    if label and transform is None and isinstance(data, str | os.PathLike):
         return PreprocessedData(str(data), label=label)
     source = items_of_object(data, keep=keep)
     return source if transform is None else Transformed(source, transform)
 
 
-def _label_column(data: DataSource, labels: object) -> str:
-    """Return the column that labels name in the table of the data itself, "" if they are elsewhere."""
-    if not isinstance(data, str | os.PathLike) or not isinstance(labels, str | os.PathLike):
+def _label_column(labels: object, *tables: object) -> str:
+    """Return the column of labels that are in one of the tables, else ""; DataError without it."""
+    table, column = table_and_column(labels) if isinstance(labels, str | os.PathLike) else ("", "")
+    paths = [os.path.realpath(one) for one in tables if isinstance(one, str | os.PathLike)]
+    if not column or os.path.realpath(table) not in paths:
         return ""
-    table, _, column = os.fspath(labels).rpartition(":")
-    return column if table and os.path.realpath(table) == os.path.realpath(data) else ""
+    next(column_of(table, column), None)
+    return column
 
 
 def are_samples(source: object) -> bool:

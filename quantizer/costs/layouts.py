@@ -155,10 +155,7 @@ def _passes_blocks(node: Node, name: str, blocked: set[str]) -> bool:
 def _channels_last(
     graph: Graph, quantized: Container[str], blocked: Container[str], before: Layouts
 ) -> tuple[set[str], set[str]]:
-    """Return the tensors that lead from integer convolutions, and those that lead to some.
-
-    Those of both have the channels last.
-    """
+    """Return the tensors that lead from integer convolutions, and to some: both are channels last."""
     if before is UNKNOWN and not any(_is_integer_convolution(node, quantized) for node in graph.nodes):
         return set(), set()
     reached = set(before.reached.difference(*(node.outputs for node in graph.nodes)))

@@ -364,10 +364,7 @@ class CostModel:
         return work.repeats * self.table.guess(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],))
 
     def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:
-        """Return the microseconds of converting each float activation.
-
-        A layout change counts if it is not converted now, as between convolutions.
-        """
+        """Return the microseconds of converting each float activation, and its layout if that changes too."""
         border = {}
         for name, kernel in conversions.items():
             if kernel:

@@ -142,10 +142,9 @@ def check_gate(
     if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
         meant = f"{100.0 * least:.6g}"
         raise ConfigError(f"--min-score {least:g}: the score is in percent; write {meant}, or {meant}%")
-    if gate.min_score is not None and not (labels or metric):
-        raise ConfigError("min_score: nothing is scored; give labels, or name a metric (--metric)")
-    if gate.max_drop is not None and not (labels or metric):
-        raise ConfigError("max_drop: nothing is scored; give labels, or name a metric (--metric)")
+    for name in SCORED:
+        if getattr(gate, name) is not None and not (labels or metric):
+            raise ConfigError(f"{name}: nothing is scored; give labels, or name a metric (--metric)")
     if gate.min_speedup is not None and not latency:
         raise ConfigError("min_speedup: latency is not measured; do not leave it out")
 
@@ -187,10 +186,10 @@ def failures_of(
     failures: list[GateFailure] = []
     if gate.min_sqnr is not None:
         failures += _sqnr(gate.min_sqnr, outputs, samples)
-    if gate.max_drop is not None:
-        failures += _drop(gate.max_drop, scores, overruled)
-    if gate.min_score is not None:
-        failures += _score(gate.min_score, scores, overruled)
+    for name, check in SCORED.items():
+        if (limit := getattr(gate, name)) is not None:
+            no_score = limit_failures(name, limit, None, doubt="nothing was scored")
+            failures += no_score if scores is None else check(limit, scores, overruled)
     if gate.min_speedup is not None:
         failures += speed_failures(gate.min_speedup, latency)
     if gate.max_size is not None:
@@ -222,11 +221,8 @@ def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterat
         yield from limit_failures("min_sqnr", limit, None, doubt=doubt)
 
 
-def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFailure]:
+def _drop(limit: float, scores: Score, overruled: str) -> Iterator[GateFailure]:
     """Check a drop by the upper end of its interval; say how many rows would prove the limit to be kept."""
-    if scores is None:
-        yield from limit_failures("max_drop", limit, None, doubt="nothing was scored")
-        return
     unit = scores.drop_unit
     lost = f"{abs(scores.drop):.2f} {unit} {'gained' if scores.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
@@ -256,11 +252,8 @@ def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFa
     )
 
 
-def _score(limit: float, score: Score | None, overruled: str) -> Iterator[GateFailure]:
+def _score(limit: float, score: Score, overruled: str) -> Iterator[GateFailure]:
     """Check the quantized model's score; if lower scores are better, it must be at most the limit."""
-    if score is None:
-        yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
-        return
     better = "" if score.higher_is_better else "; a lower score is better"
     yield from limit_failures(
         "min_score",
@@ -272,6 +265,10 @@ def _score(limit: float, score: Score | None, overruled: str) -> Iterator[GateFa
         unit=score.unit,
         is_least=score.higher_is_better,
     )
+
+
+SCORED = {"max_drop": _drop, "min_score": _score}
+"""Gates that need a score, with their checks."""
 
 
 def speed_failures(limit: float, latency: Latency | None) -> Iterator[GateFailure]:

@@ -217,10 +217,7 @@ def _share(sqnr: float | None) -> float:
 
 
 def _worst_first(found: Attribution, graph: Graph) -> tuple[AttributedNode, ...]:
-    """Return the nodes, given in graph order, with the most noise first.
-
-    Among nodes with equal noise the producer is named before its readers: both round a tensor that loses all.
-    """
+    """Return the nodes, given in graph order, the most noise first; of equal ones the producer first."""
     powers = found.powers(found.output)
     order = sorted(range(len(powers)), key=lambda place: (-powers[place], place))
     if not order or not powers[order[0]] > 0.0:

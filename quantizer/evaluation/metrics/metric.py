@@ -25,7 +25,7 @@ from ....profiles.samples.picture_files import box_files, is_data_yaml
 from ....profiles.samples.values import Box, Sample
 from ..compare import is_float
 from .table import MetricKind, NamedMetric
-from .truth import Labels, Place
+from .truth import Labels, Place, table_and_column
 
 Floats = npt.NDArray[np.float64]
 
@@ -196,7 +196,9 @@ class MetricSource:
         if named.kind.truth != "none" and self.labels is not None:
             digest.update(self.labels.classes.tobytes())
         if named.kind.truth != "none" and self.truth is not None:
-            path = Path(self.truth)
+            table, column = table_and_column(self.truth)
+            path = Path(table)
+            digest.update(column.encode())
             if is_data_yaml(self.truth):
                 files = [boxes for _, boxes in box_files(self.truth).values() if boxes.is_file()]
             else:

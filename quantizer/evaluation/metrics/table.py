@@ -74,7 +74,7 @@ _TEXTS: Mapping[str, Option] = {
 }
 _TEXT_TRUTH = "one line of text for each row"
 _PICTURES = "pictures (.npy, .png), one for each sample, or one .npy"
-_NUMBERS = "numbers for each row: .npy, .csv, or a folder of .npy"
+_NUMBERS = "numbers for each row: .npy, .csv, FILE:COLUMN, or a folder of .npy"
 
 KINDS: tuple[MetricKind, ...] = (
     MetricKind(

@@ -89,10 +89,9 @@ def load_labels(source: str | Path | Labels) -> Labels:
     """
     if isinstance(source, Labels):
         return source
-    file = Path(source)
-    table, _, column = os.fspath(source).rpartition(":")
-    if table and not file.exists() and Path(table).exists():
-        numbers, names = _classes_in_column(str(file), column_of(table, column))
+    file, (table, column) = Path(source), table_and_column(source)
+    if column:
+        numbers, names = _classes_in_column(str(file), list(column_of(table, column)))
         return Labels(str(file), numbers, names=names)
     if file.is_dir():
         classes = noted_classes(file)
@@ -112,6 +111,13 @@ def load_labels(source: str | Path | Labels) -> Labels:
             "count from 0; leave rows without a class out of both samples and labels"
         )
     return labels
+
+
+def table_and_column(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return the table and the column of labels FILE:COLUMN; the source itself and "" for another file."""
+    table, _, column = os.fspath(source).rpartition(":")
+    is_column = table and not os.path.exists(source) and os.path.exists(table)
+    return (table, column) if is_column else (os.fspath(source), "")
 
 
 def _classes_in_column(where: str, values: Sequence[object]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:

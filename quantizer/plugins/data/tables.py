@@ -37,8 +37,6 @@ from ....profiles.samples.storage import (
 )
 from ....profiles.samples.values import InputSpec, Original, Sample, Samples, type_text, with_leading_axes
 
-# Rows with named values, whatever file they come from.
-
 
 class Row(NamedTuple):
     """A row."""
@@ -609,17 +607,15 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 
-def column_of(source: str, column: str) -> list[object]:
-    """Return the values of a column of a table, in the order of its rows."""
-    values = []
+def column_of(source: str, column: str) -> Iterator[object]:
+    """Yield the values of a column of a table, in the order of its rows."""
     for row in _rows_in(source, TableRecipe()).iterate(slice(None)):
         if column not in row.values:
             raise DataError(
                 f"{row.where}: there is no column '{column}'; name one of {_listed(tuple(row.values))}."
                 f"{nearest(column, row.values)}"
             )
-        values.append(row.values[column])
-    return values
+        yield row.values[column]
 
 
 def _rows_in(source: str, recipe: TableRecipe) -> Rows:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, QprofError
 from ....profiles.base.extras import library
-from ...evaluation.metrics.truth import Place
+from ....profiles.samples.registry import column_of
+from ...evaluation.metrics.truth import Place, table_and_column
 
 OfSample = Callable[[Place, int], tuple[npt.NDArray[Any], int]]
 """place, rows -> the true array, rows of the file used."""
@@ -80,11 +81,13 @@ def unique_stems(path: str) -> Callable[[str], str]:
 
 
 def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
-    reader = readers.get(file.suffix.lower())
+    table, column = table_and_column(file)
+    reader = readers.get(Path(table).suffix.lower())
     if reader is None:
         raise DataError(f"{file}: is no {' or '.join(readers)} file; give one, or a folder of them")
     try:
-        return reader(file)
+        cells = column_of(table, column) if column else ()
+        return np.array([[float(str(cell))] for cell in cells]) if column else reader(file)
     except QprofError:
         raise
     except Exception as error:  # NumPy parses headers as Python, which may raise anything

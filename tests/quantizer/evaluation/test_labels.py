@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.quantizer.evaluation.metrics.metric import MetricSource
+from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
 
 
@@ -121,6 +124,15 @@ def test_labels_may_be_a_column_of_a_table(tmp_path: Path, caplog: pytest.LogCap
     assert not caplog.messages
     assert load_labels(f"{tmp_path}/t.csv:sick").classes.tolist() == [1, 0, 1]
     assert "2 classes, numbered in alphabetical order: 0 'B', 1 'M'" in caplog.text
+
+
+def test_the_digest_of_a_metric_is_that_of_its_column_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n0,1\n1,0\n")
+    named, model = named_metric("top-1"), ir.Model(ir.Graph([], [], nodes=[]), ir_version=9)
+    assert named is not None
+    sources = (f"{tmp_path}/t.csv{column}" for column in ("", ":a", ":b"))
+    digests = {MetricSource(named, one, None, None, model, {}, {}).digest("") for one in sources}
+    assert len(digests) == 3
 
 
 @pytest.mark.parametrize(

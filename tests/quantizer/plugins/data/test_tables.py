@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.samples.picture_files import for_evaluation
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.quantizer.api.sources import samples_of
@@ -63,6 +63,10 @@ def test_the_column_of_labels_in_the_file_of_the_data_is_no_input(
     other = saved(tmp_path, CSV, "other.csv")
     with pytest.raises(ConfigError, match="which columns belong to input 'x'"):
         open_samples(samples_of(str(table), None, None, f"{other}:c"), (two,))
+    first, _ = open_samples(samples_of(str(table), None, preprocess, f"{other}:c", other), (two,))
+    np.testing.assert_array_equal(first.arrays["x"], [[1, 2]] if recipe is None else [[0, 1]])
+    with pytest.raises(DataError, match=r"other.csv: .* no column 'cc'; .*Did you mean 'c'"):
+        samples_of(str(table), None, None, f"{other}:cc", other)
 
 
 def test_a_row_is_known_by_its_columns_and_values(table: Path) -> None:

@@ -80,6 +80,14 @@ def test_errors_of_numbers_are_those_of_scikit_learn(tmp_path, name, library) ->
         assert found.drop > 0.0
 
 
+def test_the_numbers_of_a_row_may_be_a_column_of_a_table(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("name,price\na,2.5\nb,1\n")
+    outputs = [{"y": np.array([[2.0], [1.0]], np.float32)}]
+    assert scored(opened("mae", outputs[0], f"{tmp_path}/t.csv:price"), outputs, outputs).float_score == 0.25
+    with pytest.raises(DataError, match=r"t.csv:name: cannot be read: could not convert .*'a'"):
+        opened("mae", outputs[0], f"{tmp_path}/t.csv:name")
+
+
 def test_the_bootstrap_interval_is_the_same_each_time(tmp_path) -> None:
     truth = RNG.normal(size=(30, 1))
     np.save(tmp_path / "t.npy", truth)

@@ -41,6 +41,9 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
     assert result.separate_holdout
     assert result.holdout is not None
     assert (result.holdout.samples, result.holdout.rows) == (4, 200)
+    table = tmp_path / "t.csv"
+    table.write_text("digit\n" + LABELS.read_text())
+    assert tuned(profile, 0.5, "size", labels=f"{table}:digit").holdout == result.holdout
     assert result.best is not None
     assert result.best.value == pytest.approx(
         result.float_bytes / result.quantized_bytes, rel=1e-12
