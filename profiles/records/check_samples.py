@@ -3,8 +3,7 @@ are written.
 
 The samples with the smallest digests are kept (as many as fit into `DIGEST_BYTES`, and small ones up to
 `MORE_BYTES`), and the extreme ones: the loudest, the quietest, the shortest and the longest. Choosing from
-the choices of parts gives the same samples as choosing from all data, so merging is exact. Sizes are bytes of
-arrays, because versions of zlib compress differently.
+the choices of parts gives the same samples as choosing from all data, so merging is exact.
 
 The file is a compressed `.npz` archive: `names` of the inputs, `digests` of the samples in order, and in
 `3.0` the array of sample 3 for input 0.

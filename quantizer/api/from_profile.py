@@ -227,8 +227,7 @@ def _specs_of_batches(
 ) -> tuple[InputSpec, ...]:
     """Return input specs with as many rows as a run of the profile's data had.
 
-    A scale that is computed at run time is that of a whole batch, which has at most half of the samples: one
-    batch selects a plan, and another one confirms it.
+    A scale computed at run time is that of a batch: one batch selects a plan, and another one confirms it.
     """
     shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
     most = len(samples) // 2

@@ -4,10 +4,7 @@ profile, all samples judge the result.
 `quantize_from_samples` checks the arguments, splits the samples, makes or reuses the profile, and then plans,
 writes and judges a model, and again after a fix.
 
-The profile is stored in the folder of the quantized model and reused if model and data are the same. Data are
-compared by their digests, because they must be read anyway to hold some out. Names, sizes and times of files
-would be faster to compare. But a copied folder has other times, a changed file may keep its time, and a
-function or a data loader has no files.
+The profile is stored in the folder of the quantized model, and reused if model and digests of data are equal.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import runs_here
 from ..targets.target import Recipe
 from .from_profile import write_quantized
-from .held_out import SampleDigests, SampleSplit, held_out_labels, read_digests, split_samples
+from .held_out import HELD_OUT_FRACTION, SampleSplit, held_out_labels, read_digests, split_samples
 from .options import QuantizeOptions
 from .profiling import profile_model, settings_for
 from .results import QuantizeResult
@@ -80,8 +77,7 @@ FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2, precision=0.05)
 """Latency settings for trying a fix: enough to detect a difference of 5 %."""
 
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
-"""Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
-that chose nothing."""
+"""Findings on errors of outputs, estimated or on check samples: a verdict has those on held-out samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +125,8 @@ def quantize_from_samples(
     options = with_metric_of_labels(options)
     stage = options.stage or stages(options.progress)
     tell = options.note or (lambda finding: None)
-    others = options.holdout_data
-    reading = options.transform, options.preprocess, options.labels
-    holdout = None if others is None else samples_of(others, *reading)
+    given, reading = options.holdout_data, (options.transform, options.preprocess, options.labels)
+    holdout = None if given is None else samples_of(given, *reading)
     with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
         # What is asked, before any work.
         metric = options.metric
@@ -177,12 +172,12 @@ def quantize_from_samples(
         assert not isinstance(data, ChosenSamples)
         assert not isinstance(holdout, ChosenSamples)
         digests = read_digests(data, specs, options.limit, stage("reading"), state_model)
-        other_digests: SampleDigests | None = None
-        if holdout is not None:
-            other_digests = read_digests(holdout, specs, None, stage("reading"), state_model)
+        others = (
+            None if holdout is None else read_digests(holdout, specs, None, stage("reading"), state_model)
+        )
         samples = split_samples(
             digests,
-            others=other_digests,
+            others=others,
             profile=None if kept is None or config.rounding == "gptq" else kept.data,
         )
         if isinstance(truth, Labels):
@@ -235,9 +230,7 @@ def _check_judging(
     tell: Callable[[Finding], None],
 ) -> None:
     """Judge the float model as its quantized model will be judged, before a profile is made."""
-    usual = Judge()
-    asked = {name: getattr(options, name) != getattr(usual, name) for name in HOW_JUDGED}
-    if truth is None and not any(asked.values()):
+    if truth is None and all(getattr(options, name) == getattr(Judge(), name) for name in HOW_JUDGED):
         return
     for limit in (1,) if truth is None else (CHECKED_TRUTHS, None):
         how = replace(options, latency=None, limit=limit)
@@ -274,7 +267,7 @@ def own_profile(
     *,
     options: QuantizeOptions,
     stage: Stage,
-    tell: Callable[[Finding], None],
+    tell: Callable[[Finding], None] = lambda finding: None,
 ) -> tuple[Profile, Path | None]:
     """Return a profile of this model and data, with its file: of this output, of one beside it, or new."""
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
@@ -296,13 +289,11 @@ def own_profile(
             if profile is not None:
                 file = other
                 break
-    is_reused = profile is not None
+    used, name = "used again, model and data are the same", "profile" if file is None else str(file)
     if profile is None:
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
         profile = profile_model(model, samples.profiled, file, settings, stage=stage)
-    name = "profile" if file is None else str(file)
-    counts = f"{len(profile)} tensors, {counted(profile.data.samples, None, 'sample')}"
-    used = "used again, model and data are the same" if is_reused else counts
+        used = f"{len(profile)} tensors, {counted(profile.data.samples, None, 'sample')}"
     tell(Finding(Code.PROFILE_KEPT, f"{name}: {used}", name))
     if file is not None and profile.check_samples:
         count, kept = len(profile.check_samples), str(samples_file(file))
@@ -485,7 +476,8 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
 def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verdict:
     """Return the verdict with the fixes that make a better model; `trials` receives all that were tried."""
     verdict, result, budget = first.measured.verdict, first.plan.result, task.options.budget
-    start, began, left = time.process_time(), 0.0, ""
+    start, began, left, own = time.process_time(), 0.0, "", task
+    no_time = f"there was no time for one (--set budget={budget:g})"
     progress = task.stage("trying") if budget else lambda done, of: None
 
     def goes_on() -> bool:
@@ -496,23 +488,27 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
             budget and verdict.grade == "poor" and not trials
         ):
             return True
-        left = left if trials else f"there was no time for one (--set budget={budget:g})"
+        left = left if trials else no_time
         return False
 
-    measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
-    trial = replace(
-        task,
-        measuring=measuring if first.measured.evaluation.latency else replace(measuring, latency=None),
-        stage=lambda name: lambda done, of: None,
-    )
+    is_timed = task.measuring.latency and first.measured.evaluation.latency
+    measuring = replace(task.measuring, latency=FEW_ROUNDS if is_timed else None)
+    trial = replace(task, measuring=measuring, stage=lambda name: lambda done, of: None)
 
     def make(fix: Fix) -> _Written:
-        nonlocal began
+        nonlocal began, own, left
         began = time.process_time()
-        return _written(trial, with_settings(task.recipe, fix.settings, "fix"))
+        own = replace(trial, recipe=with_settings(task.recipe, fix.settings, "fix"))
+        if own.profile is None and own.recipe.config.reads_profile:
+            if first.cost * HELD_OUT_FRACTION > budget:  # a profile is made from the other samples
+                left = left if trials else no_time
+                raise ConfigError(no_time)
+            profile, _ = own_profile(task.model, task.samples, None, options=task.options, stage=trial.stage)
+            own = replace(own, profile=profile)
+        return _written(own, own.recipe)
 
     def judge(fix: Fix, made: _Written, best: Judgement) -> Judgement:
-        made, judged = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
+        made, judged = _judged(own, own.recipe, made)
         trials.append(Trial(made, fix.with_figures(judged.verdict), judged, time.process_time() - began))
         progress(len(trials), None)
         return trials[-1]

@@ -18,9 +18,7 @@ stable over fifty layers:
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
   scores each have their own scale.
 
-It distinguishes a model whose noise exceeds the signal of an output (a spectrum before a logarithm: 4 and -10
-dB estimated, 3 measured) from one that is merely noisy (18 to 44 dB estimated, 9 to 46 measured, on eleven
-models); it is no forecast of the last decibels.
+It distinguishes noise above the signal of an output from less noise; it does not predict the last decibels.
 """
 
 from __future__ import annotations

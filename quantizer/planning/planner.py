@@ -304,9 +304,8 @@ NEAR = 8
 def _with_following(decision: Decision, found: FloatReasons) -> FloatReasons:
     """Return nodes that are better in float with those that are so once these are float, and so on.
 
-    Decision after decision would find the same, but here only nodes near the last ones get new prices. That
-    holds while the last ones are apart from other quantized nodes, whose kinds so stay, and no layout changes
-    far away. Near a quantized output `rounded_outputs` is asked first.
+    Decision after decision would find the same, but here only nodes near the last ones get new prices, while
+    no layout changes far away. Near a quantized output `rounded_outputs` is asked first.
     """
     facts, costs, entries = decision.facts, decision.costs, dict(decision.plan.nodes)
     graph, model, tensors = facts.graph, facts.cost_model, decision.plan.tensors

@@ -13,7 +13,7 @@ from ..evaluation.grades import ORDER
 from ..evaluation.latency import EVEN_RATIO
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, QuantConfig
-from ..targets.loading import load_recipe, weight_only_settings
+from ..targets.loading import Settings, goes_with, load_recipe, weight_only_settings
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .verdict import Fix, Verdict, is_no_gain
@@ -22,6 +22,8 @@ from .worth import is_in_vain
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 
 SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
+
+OF_BITS = {"block_size": 0, "weight_schema": QuantConfig.weight_schema}  # reset with the bits of weights
 
 
 def is_not_faster(verdict: Verdict) -> bool:
@@ -38,7 +40,7 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
     if than.cost.is_slower:
-        return not verdict.cost.is_slower
+        return (verdict.cost.speedup or 0.0) >= 1.0
     return not than.composition.uses_integers or (is_not_faster(than) and not is_not_faster(verdict))
 
 
@@ -64,11 +66,12 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
 def weights_fix(recipe: Recipe) -> Fix | None:
     """Return the fix that quantizes only weights, to 8 bits, as its command does; None if impossible."""
     config, settings = recipe.config, weight_only_settings(recipe)
-    of_bits = {"block_size": 0, "weight_schema": QuantConfig.weight_schema}
-    own = of_bits if config.weight_type in FEW_BITS and recipe.given.isdisjoint(of_bits) else {}
-    if settings is None:
-        return None
-    return Fix({"mode": "weight-only", "weight_type": config.weight_type, **own, **settings})
+    own = OF_BITS if config.weight_type in FEW_BITS and recipe.given.isdisjoint(OF_BITS) else {}
+    return (
+        None
+        if settings is None
+        else Fix({"mode": "weight-only", "weight_type": config.weight_type, **own, **settings})
+    )
 
 
 def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
@@ -84,6 +87,9 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
             yield Fix({"block_size": SMALL_BLOCK})
         if weights and is_few and (is_noisy or verdict.cost.is_slower):
             yield weights
+        in_int8: Settings = {"mode": "static", "weight_type": "int8", **OF_BITS}
+        if verdict.cost.is_slower and recipe.given.isdisjoint(OF_BITS) and goes_with(recipe, in_int8):
+            yield Fix(in_int8)
         if is_rounded and config.rounding != "gptq":
             yield Fix({"rounding": "gptq"})
         return

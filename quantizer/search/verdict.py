@@ -208,9 +208,7 @@ AGAINST = (
 )
 """Findings that speak against a quantized model, whatever its grade is."""
 
-
 USE_FLOAT = "use the float model"
-
 
 NOTHING_TO_QUANTIZE = Finding(
     Code.NOTHING_QUANTIZED,
@@ -337,9 +335,10 @@ class Fix:
 
     @property
     def words(self) -> Settings:
-        """Return it as keywords of `quantize`; the word for weights of 8 bits implies all that it changes."""
+        """Return it as keywords of `quantize`; a word for 8 bits implies all that it changes."""
         asked = self.settings.get("mode"), self.settings.get("weight_type")
-        return {"config": "weight-only-8"} if asked == ("weight-only", "int8") else self.settings
+        words = {("weight-only", "int8"): "weight-only-8", ("static", "int8"): "int8"}
+        return {"config": words[asked]} if asked in words else self.settings
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -361,13 +360,14 @@ class Fix:
         """Return it with the figures of the model that it makes."""
         scored, predicted, latency = verdict.score, verdict.predicted, verdict.latency
         in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
+        words = "" if latency is None else latency.words or verdict.cost.speed
         return replace(
             self,
             sqnr=verdict.sqnr,
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
             figure="" if verdict.worst is None else re.sub(r" \(limit [^)]*\)", "", verdict.worst.measured),
-            speed="" if not latency else "the speed of float" if verdict.has_floats_speed else latency.words,
+            speed="the speed of float" if latency and verdict.has_floats_speed else words,
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
@@ -643,13 +643,14 @@ def with_fixes(
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
-    if fixes or not (vain or verdict.grade in ("fair", "poor")):
+    is_slow = verdict.cost.is_slower and verdict.composition.is_weights_only
+    if fixes or not (vain or is_slow or verdict.grade in ("fair", "poor")):
         return verdict
     sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
     if not left:
         sentence = "qprof knows no other settings to try"
         if tried:
-            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none has a better grade"
+            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none is better"
         sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text

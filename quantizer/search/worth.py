@@ -1,8 +1,7 @@
-"""Whether a quantized model is worth being written: one that gains next to nothing is not. Pure.
+"""Whether a quantized model is worth being written. Pure.
 
-The voice detector with one convolution in int8 lost half of its margin and was only 7 % smaller, which is
-useless. Instead, qprof uses the weight-only model if that is better and smaller, else the float model, with
-the reason as a sentence.
+Instead of one that gains almost nothing, the weight-only model is written if it is better and smaller, else
+the float model.
 """
 
 from __future__ import annotations

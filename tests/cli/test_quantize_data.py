@@ -24,6 +24,7 @@ from qprof_onnx.cli.commands.quantize import command, command_with, summary_text
 from qprof_onnx.cli.console import current_run
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
+from qprof_onnx.quantizer.evaluation.cost import Cost
 from qprof_onnx.quantizer.search.verdict import Fix, Verdict
 
 from .running import qprof
@@ -338,6 +339,20 @@ def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_pa
     result = qprof("quantize", tmp_path / "m.onnx", *given, "-o", tmp_path / "q.onnx")
     assert result.exit_code == 0, result.output
     assert "with weights of 8 bits" in result.stdout
+
+
+def test_weights_alone_that_are_slower_than_float_have_what_int8_brings_as_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cost, "is_slower", property(lambda cost: cost.quantized_bytes < 70_000))
+    monkeypatch.setattr(Cost, "speedup", property(lambda cost: 2.0))
+    result = api.quantize(MODEL, FEW, tmp_path / "q.onnx", config="weight-only-4", latency=False)
+    assert not (tmp_path / "q.qprof" / "profile.yaml").exists()
+    fix, made = result.verdict.fixes[0], api.quantize(MODEL, FEW, config="int8", latency=False)
+    assert fix.options == ("--as", "int8")
+    assert (fix.sqnr, fix.bytes) == (made.verdict.sqnr, made.quantized_bytes)
+    in_time = api.quantize(MODEL, FEW, config="weight-only-4", latency=False, budget=1e-9)
+    assert "there was no time for one" in in_time.verdict.findings[0].text
 
 
 def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:

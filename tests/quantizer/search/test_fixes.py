@@ -116,6 +116,21 @@ def test_a_good_model_that_is_slower_than_float_is_improved_by_none_that_is_slow
     small, larger = (replace(verdict(sqnr, "good", predicted=None), latency=slow) for sqnr in (20.0, 30.0))
     assert not is_better(larger, small)
     assert is_better(replace(larger, latency=even), small)
+    unclear = replace(larger, latency=Latency(1.0, 1.0, 0.9, 0.7, 1.2, 9, 9, 1, 1))
+    assert not is_better(unclear, small)
+    assert is_better(replace(unclear, predicted=1.5), small)
+
+
+def test_weights_alone_that_are_slower_than_float_have_int8_as_a_fix_or_say_that_none_is_better() -> None:
+    slow, parts = Latency(1.0, 1.0, 0.8, 0.78, 0.82, 9, 9, 1, 1), Composition(None, 1, weight_only=1)
+    small = replace(verdict(20.0, "good", predicted=None), latency=slow, composition=parts)
+    few = {"mode": "weight-only", "weight_type": "int2"}
+    fixes = list(proposed_fixes(small, load_recipe("onnxruntime-x86", few)))
+    assert [fix.options for fix in fixes] == [("--as", "weight-only-8"), ("--as", "int8")]
+    assert not proposed(replace(small, latency=None), **few)
+    assert with_fixes(small, (), fixes, 2).findings == ()
+    assert with_fixes(small, (), (), 2).findings[0].text == "2 other plans were tried: none is better"
+    assert not with_fixes(replace(small, latency=None), (), (), 2).findings
 
 
 def scored(found: Verdict, drop: float, by: Literal["score", "outputs"]) -> Verdict:
@@ -189,7 +204,7 @@ def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() 
     assert found.text.startswith(
         "keep the float model (100 B -> 25 B, 4.00 times smaller, 2.00 times as fast, predicted, output"
     )
-    assert found.text.endswith("3 other plans were tried: none has a better grade")
+    assert found.text.endswith("3 other plans were tried: none is better")
 
 
 def test_a_detector_without_a_better_plan_is_to_be_scored() -> None:
