@@ -20,6 +20,7 @@ from ...profiles.samples.preprocessing import recipe_file
 from ...profiles.samples.registry import is_sample_name
 from .external_data import external_files
 from .folders import model_in
+from .protobuf import read_proto
 from .saving import weight_files
 
 Output: TypeAlias = str | os.PathLike[str] | None
@@ -45,7 +46,7 @@ class FilesRead:
         return files
 
 
-OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py", ".ort")  # no ONNX, no samples
+OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".html", ".md", ".txt", ".py", ".ort", ".gz", ".xz", ".zip")
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead, *, model: Output = None) -> None:
@@ -75,10 +76,13 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead, *, model: Output =
 
 
 def _may_be_model(file: Path) -> bool:
-    """Whether a file is empty, or begins with the number of the IR version as ONNX models do."""
+    """Whether a file is empty, begins with the number of the IR version, or is read as a model."""
     with suppress(OSError), file.open("rb") as stream:
-        return stream.read(1) in (b"", b"\x08")
-    return True
+        if stream.read(1) in (b"", b"\x08"):
+            return True
+    with suppress(ModelError):
+        return bool(read_proto(file).HasField("graph"))
+    return False
 
 
 def _refusal_to_write(folder: Path) -> str:

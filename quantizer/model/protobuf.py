@@ -50,10 +50,7 @@ _FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "
 
 
 def _undecodable(message: Any, place: str, is_free: bool = False) -> Iterator[tuple[Any, str, str]]:
-    """Yield text fields that are no UTF-8, which protobuf hands out as bytes: message, name and place.
-
-    The place is "" for a field of `_FREE_TEXT`, and in one.
-    """
+    """Yield text fields that are no UTF-8: message, name and place, "" in a field of `_FREE_TEXT`."""
     if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
         texts = [message.name, *(entry.key for entry in message.external_data)]
         if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):

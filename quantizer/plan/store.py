@@ -405,8 +405,12 @@ def _array(value: Any, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
 
 
 def _inflated(value: object, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
+    text = zlib.decompressobj()
     try:
-        return np.frombuffer(zlib.decompress(base64.b64decode(str(value), validate=True)), dtype)
+        numbers = text.decompress(base64.b64decode(str(value), validate=True))
+        if text.unused_data or not text.eof:
+            raise ValueError
+        return np.frombuffer(numbers, dtype)
     except (binascii.Error, zlib.error, ValueError):
         raise MalformedError(f"{where} must be {dtype.name} numbers, deflated and in base 64") from None
 

@@ -194,9 +194,10 @@ def verify(
                 preprocess=asked.preprocess if is_built_in else None,
                 labels=None if unscored else labels,
                 metric=None if unscored else metric or metric_of(record),
-                gate=repeatable_gate(then.gate, scored=not unscored),
             )
             judge = with_keywords("verify", as_then, keywords, only=OF_VERIFICATION)
+            gate = repeatable_gate(then.gate, scored=not unscored, timed=judge.latency is not None)
+            judge = replace(judge, gate=gate)
             try:
                 samples = samples_of(data, judge.transform, judge.preprocess, judge.labels)
                 now = compare(floats, path, samples, judge, made_from(quantized, path, floats))

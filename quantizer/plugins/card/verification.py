@@ -199,20 +199,18 @@ def _checks_of_limits(then: Evaluation, now: Evaluation, unscored: str) -> Itera
         before = [f for f in then.failures if f.demand == limit.name]
         after = [f for f in now.failures if f.demand == limit.name]
         on_card = before[0].result if before else "kept"
+        is_time = limit.name == "min_speedup"
         if getattr(now.gate, limit.name) is None:
-            reason = unscored if limit.name != "min_speedup" else "a time"
-            yield Check(of, "not checked", on_card, "", reason)
+            yield Check(of, "not checked", on_card, "", "latency was not measured" if is_time else unscored)
             continue
-        result = after[0].result if after else "kept"
-        reason = ""
-        if after and after[0].measured is None:
-            reason = after[0].reason
-        elif after:
+        result, reason = (after[0].result, after[0].reason) if after else ("kept", "")
+        if after and after[0].measured is not None:
             reason = " ".join(filter(None, (f"{after[0].missing:.2f}", after[0].unit, "off")))
-        yield Check(of, "differs" if after and not before else "same", on_card, result, reason)
+        refuted: Result = "not checked" if is_time else "differs"  # another run may have another time
+        yield Check(of, refuted if after and not before else "same", on_card, result, reason)
 
 
-def repeatable_gate(gate: Gate, *, scored: bool) -> Gate:
-    """Return the limits for a repetition: no times, and scores only if it measures them."""
-    kept = replace(gate, min_speedup=None)
+def repeatable_gate(gate: Gate, *, scored: bool, timed: bool) -> Gate:
+    """Return the limits for a repetition: of times and scores only if it measures them."""
+    kept = gate if timed else replace(gate, min_speedup=None)
     return kept if scored else replace(kept, max_drop=None, min_score=None)

@@ -46,13 +46,18 @@ def test_other_outputs_are_not(model: Path) -> None:
     check_outputs([model.with_name("other.onnx"), None, model.with_name("absent.yaml")], read)
 
 
-@pytest.mark.parametrize("name", ["profile.yaml", "train.csv", "00.npz", "notes"])
+@pytest.mark.parametrize("name", ["profile.yaml", "train.csv", "00.npz", "notes", "m.onnx.gz"])
 def test_a_model_replaces_no_file_of_another_kind(tmp_path: Path, model: Path, name: str) -> None:
     output = tmp_path / name
     output.write_text("text")
     check_outputs([output], FilesRead())
     with pytest.raises(ConfigError, match=r"is the name of another kind|is no ONNX model"):
         check_outputs([output], FilesRead(), model=output)
+    check_outputs([model], FilesRead(), model=model)
+    proto = onnx.load_model(model, load_external_data=False)
+    proto.ClearField("ir_version")
+    model.write_bytes(proto.SerializeToString())
+    assert model.read_bytes()[:1] != b"\x08"
     check_outputs([model], FilesRead(), model=model)
 
 

@@ -317,6 +317,7 @@ MALFORMED = {
         "scale: a lot",
         "'x': scale, if it is text, must be float32 numbers, deflated and in base 64",
     ),
+    "bytes after the scales": ("scale: 0.0123", "scale: eJz70OppAwAGIQH7AAA=", "'x': scale, if it is text"),
     "scales of half a number": ("scale: 0.0123", "scale: eJxjYAAAAAIAAQ==", "'x': scale, if it is text"),
     "text as zero point": (
         "zero_point: 128",

@@ -103,6 +103,24 @@ def test_strict_fails_on_what_was_not_checked_and_on_nothing_else(folder: Path) 
         assert qprof(*judge[:-1], *words).exit_code == 0
 
 
+def test_a_limit_on_time_is_measured_again_and_another_time_refutes_nothing(
+    folder: Path, tmp_path: Path
+) -> None:
+    made = qprof(
+        "evaluate", MODEL, folder / "q.onnx", *JUDGED, "--min-speedup", "0.01", "--card", tmp_path / "c.json"
+    )
+    assert made.exit_code == 0, made.output
+    (tmp_path / "fast.json").write_text(
+        (tmp_path / "c.json").read_text().replace('"min_speedup": 0.01', '"min_speedup": 99')
+    )
+    judged = ("--model", MODEL, *JUDGED, "--json")
+    for card_file, limit, result in (("c", "0.01", "same"), ("fast", "99", "not checked")):
+        done = qprof("verify", tmp_path / f"{card_file}.json", folder / "q.onnx", *judged)
+        assert results(done)[f"limit min_speedup {limit}"] == result
+    untimed = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *judged, "--no-latency")
+    assert results(untimed)["limit min_speedup 0.01"] == "not checked"
+
+
 def test_a_changed_byte_is_named(folder: Path, tmp_path: Path) -> None:
     model = bytearray((folder / "q.onnx").read_bytes())
     model[len(model) // 2] ^= 1
