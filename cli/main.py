@@ -23,7 +23,7 @@ COMMAND_GROUPS = {
     "Everyday": {
         "quantize": "Quantize a model, from samples or from its profile.",
         "evaluate": "Compare a quantized model with its float model.",
-        "report": "Write a page about a quantized model, with changes to try.",
+        "report": "Write a page about a quantized model, layer by layer.",
     },
     "Profile once": {
         "dump-profile": "Run a model on samples and record the values of its tensors.",

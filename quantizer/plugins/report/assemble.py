@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,6 @@ from .estimates import (
     tensor_records,
 )
 from .excerpts import Excerpt
-from .suggestions import tried_changes
 
 T = TypeVar("T")
 
@@ -168,10 +168,14 @@ def _excerpts(evaluation: Evaluation | None) -> tuple[Excerpt, ...]:
 
 
 def _changes(results: Results) -> Iterator[WhatIf]:
-    """Yield the changes that were tried and make a better model."""
+    """Yield the fixes of a quantization, which were tried on samples."""
     verdict = None if results.quantization is None else results.quantization.verdict
-    if verdict is not None:
-        yield from tried_changes(verdict)
+    if verdict is None:
+        return
+    output = "" if verdict.worst is None else verdict.worst.output
+    for fix in verdict.fixes:
+        gained = None if fix.sqnr is None or verdict.sqnr is None else round(fix.sqnr - verdict.sqnr, 2)
+        yield WhatIf(shlex.join(fix.options), fix.brings, output, fix.sqnr, gained, fix.speedup)
 
 
 def _sizes(results: Results) -> tuple[int | None, int | None]:

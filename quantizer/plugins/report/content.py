@@ -234,13 +234,12 @@ class GateResult:
 class WhatIf:
     """A change of the settings that was tried, with the figures of its model."""
 
-    title: str  # what changes, in a few words
+    options: str  # of `qprof quantize` that make it, to copy
+    brings: str  # the figures of its model, in words
     output: str  # whose SQNR is given
     sqnr: float | None  # in dB, after the change; None where that is not known
     gained: float | None  # dB that it gains; None as above
     speedup: float | None  # over the float model; None where it was not timed
-    nodes: tuple[str, ...] = ()  # those that stay float by it
-    options: str = ""  # of `qprof quantize` that make it, to copy
 
 
 @dataclass(frozen=True)
@@ -366,13 +365,11 @@ class Report(Presented):
         """Return the outputs, the gates and the changes to try."""
         outputs = tuple((o.name, decibels(o.estimated), decibels(o.measured)) for o in self.outputs)
         gates = tuple((g.name, g.result, "; ".join(g.failures)) for g in self.gates)
-        changes = tuple(
-            (c.title, "-" if c.gained is None else f"{c.gained:+.1f}", c.options) for c in self.what_ifs
-        )
+        changes = tuple((change.options, change.brings) for change in self.what_ifs)
         tables = (
             Table(("output", "expected dB", "measured dB"), outputs),
             Table(("gate", "result", "where"), gates, left=3),
-            Table(("change", "dB", "options"), changes),
+            Table(("try", "brings"), changes, left=2),
         )
         return Presentation((), tuple(table for table in tables if table.rows))
 

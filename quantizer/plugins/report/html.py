@@ -29,7 +29,7 @@ from .content import (
     score_figure,
 )
 from .drawings import sparkline_path
-from .figures import DASH, MINUS, count_text, decibel_text, duration, number, percent_text, plural, visible
+from .figures import DASH, count_text, decibel_text, duration, number, percent_text, plural, visible
 
 SCRIPTS = ("page.js", "tensor.js", "graph.js")
 """The scripts, in the order in which they run: one text in the page."""
@@ -115,7 +115,6 @@ def _environment() -> Environment:
         dash=DASH,
         known_fields=known_fields,
         levels=LEVELS,
-        minus=MINUS,
         node_kinds=NODE_KINDS,
     )
     environment.filters.update(

@@ -65,12 +65,13 @@ def report(
     options: Judge | None = None,
     **keywords: Any,
 ) -> Report:
-    """Return the report of a quantized model: noise, tensors, graph, prices, and changes to try.
+    """Return the report of a quantized model: noise, tensors, graph and prices.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
-        data: samples, as in `profile`; without any, a report has the contents of the result, and estimates.
+        data: samples, as in `profile`; without any, a report has the contents of the result, with the
+            fixes that `quantize` tried, and estimates.
         plan: path or object; None for that of the result, or the one in the folder of the model.
         profile: path or object, which the plan was made from; None for the one in the folder of the model.
         config: configuration of the plan, if its target is not a packaged one.

@@ -106,19 +106,11 @@ def _lines(report: Report) -> Iterator[str]:
             for t in night.worst(MAX_LISTED)
         ]
         yield from _table(("tensor", "JS distance", "clipped", "range growth"), drifts)
-    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful:
+    if not report.what_ifs:
         return
     yield "<details><summary>What to try</summary>\n"
-    for change in helpful[:MAX_LISTED]:
-        effects = []
-        if change.gained is not None:
-            effects.append(
-                f"{change.gained:+.1f} dB" + ("" if change.sqnr is None else f" to {change.sqnr:.1f}")
-            )
-        if change.speedup is not None:
-            effects.append(f"{change.speedup:.2f} times float")
-        yield f"{change.title}: {', '.join(effects)} (measured)\n"
+    for change in report.what_ifs[:MAX_LISTED]:
+        yield f"{_text(change.brings)}\n"
         yield f"    qprof quantize ... {' '.join(change.options.splitlines())}\n"
     yield "</details>"
 

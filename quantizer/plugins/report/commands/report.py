@@ -85,7 +85,7 @@ def command(
     config: Path | None,
     **options: Any,
 ) -> None:
-    """Write a page about a quantized model, with changes to try.
+    """Write a page about a quantized model, layer by layer.
 
     With --data the page shows measurements and gates. With plan and profile, which quantize writes
     into OUT.qprof, it also shows estimates. DIR gets report.html (one self-contained file),

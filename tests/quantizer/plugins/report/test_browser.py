@@ -128,7 +128,7 @@ def test_of_a_good_model_the_first_sections_alone_are_open(
     browser: Browser, estimated: Report, whole: Report, tmp_path: Path
 ) -> None:
     assert estimated.verdict.level == "good"
-    tried = WhatIf("another calibrator", "logits", 41.0, 1.0, None, options="--set calibrator=kl")
+    tried = WhatIf("--calibrator kl", "good, 41.0 dB (measured)", "logits", 41.0, 1.0, None)
     file = tmp_path / "report.html"
     file.write_text(html_of(replace(estimated, what_ifs=(tried,))), encoding="utf-8")
     page = open_page(browser, file, state="attached").page

@@ -16,7 +16,7 @@ from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.metrics.metric import Found
 from qprof_onnx.quantizer.plugins.report.assemble import _level
-from qprof_onnx.quantizer.plugins.report.content import Report, Speed, TaskScore
+from qprof_onnx.quantizer.plugins.report.content import Report, Speed, TaskScore, WhatIf
 from qprof_onnx.quantizer.plugins.report.figures import percent_text
 from qprof_onnx.quantizer.plugins.report.html import capitalised, page
 from qprof_onnx.quantizer.plugins.report.writers import junit, markdown, report_texts
@@ -243,11 +243,12 @@ def test_names_keep_the_capitals_that_they_have() -> None:
     assert [capitalised(name) for name in ("mAP at IoU 0.5", "accuracy")] == ["mAP at IoU 0.5", "Accuracy"]
 
 
-def test_a_fair_page_without_a_fix_asks_for_a_score_unless_it_has_one(whole: Report) -> None:
+def test_a_page_shows_the_fixes_that_were_measured_and_no_other_advice(whole: Report) -> None:
     fair = replace(whole, what_ifs=(), verdict=replace(whole.verdict, grade="fair"))
-    task = TaskScore("accuracy", 97.5, 97.0, "%", "-0.50 points, -1.47 to +0.48", 200)
-    assert "score both models with <code>--metric NAME</code>" in page(fair)
-    boxes = replace(fair, outputs=tuple(replace(one, kind="detections") for one in fair.outputs))
-    assert "score both models with <code>--metric map50</code>" in page(boxes)
-    assert f"--keep-float {fair.noise[0].parts[0].node}</code>" in page(fair)
-    assert "score both models with" not in page(replace(fair, task=task))
+    assert "to try" not in page(fair)
+    tried = WhatIf("--as weight-only-8", "good, 38.0 dB, 3.2 MB (measured)", "logits", 38.0, -1.5, None)
+    made = replace(fair, what_ifs=(tried,))
+    for text in (page(made), markdown(made)):
+        assert "What to try" in text
+        assert tried.options in text
+        assert tried.brings in text
