@@ -72,9 +72,10 @@ class Latency:
 
     @property
     def words(self) -> str:
-        """Return the speed of the quantized model in a few words, or "" if it is unclear."""
+        """Return the speed of the quantized model in a few words, or "" if neither is known to be faster."""
         if self.is_unclear:
-            return ""
+            is_slower, is_faster = self.speedup_high < 1.0, self.speedup_low > 1.0
+            return "slower than float" * is_slower or "faster than float" * is_faster
         return "as fast as float" if self.is_even else f"{times_as_fast(self.speedup)} as float"
 
     def text(self, predicted: float | None = None) -> str:

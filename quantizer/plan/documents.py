@@ -116,7 +116,7 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
     """Return the profile or plan of a file, by its heading; ranges of another tool are a profile."""
     path = Path(path)
     advice = (
-        "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
+        "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize' or 'import'"
     )
     if path.suffix == ".onnx":
         raise ConfigError(f"{path}: is a model, not a profile or a plan; {advice}")

@@ -219,6 +219,16 @@ def test_where_nothing_was_tried_the_reason_is_told() -> None:
     assert found.text == "no other settings were tried: there was no time"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.3, 0.6, "slower than float, "), (1.2, 2.4, "faster than float, "), (0.7, 1.4, "")],
+)
+def test_a_fix_whose_speed_is_unclear_tells_its_side(low: float, high: float, said: str) -> None:
+    busy = Latency(1.0, 1.0, low + 0.1, low, high, 9, 9, 1, 1)
+    fix = Fix().with_figures(replace(verdict(20.0, "good", predicted=None), latency=busy))
+    assert fix.brings == f"good, 2.0 dB, {said}25 B (measured)"
+
+
 def test_a_speed_that_nobody_timed_is_not_told_as_measured() -> None:
     kept = Composition(0.0, 0, weight_only=1, runs_in_float=True)
     untimed = replace(verdict(20.0, "good", predicted=None), composition=kept)

@@ -22,7 +22,7 @@ def test_near_chance_there_is_no_verdict() -> None:
     score = Score(1, 100, 27.0, 27.0, 0.0, -math.inf, math.inf, chance=25.0, is_at_chance=True)
     found = verdict_of(evaluation(score=score, findings=truth_doubts(score)), HALF, HELD_OUT)
     assert found.grade == "none"
-    assert found.sentence.startswith("none: the float model scores 27 % with the labels of its 100 rows")
+    assert found.sentence.startswith("none: the float model scores 27 % with the truth of its 100 rows")
 
 
 def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
