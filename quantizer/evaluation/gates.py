@@ -318,8 +318,8 @@ def _unfit_truth(score: Score) -> str:
         return WORTHLESS
     right, chance = (f"{value:.4g} {score.unit}".rstrip() for value in (score.float_score, score.chance))
     return (
-        f"the float model scores {right} with the truth of its {score.rows} rows, and {chance} by chance: "
-        "are these enough rows, and do labels, their order and numbers, and --preprocess belong to this model?"
+        f"the float model scores {right} with the truth of its {score.rows} rows, {chance} by chance: are "
+        "these enough rows, and do labels, their order and numbers, and --preprocess belong to this model?"
     )
 
 

@@ -124,5 +124,5 @@ def test_labels_at_chance_are_told_before_samples_are_profiled(place: Path) -> N
     )
     first = next(line for line in result.stderr.splitlines() if not line.startswith("reading"))
     assert first.startswith(
-        "warning: turned.txt: the float model scores 11.5 % with the truth of its 200 rows, and"
+        "warning: turned.txt: the float model scores 11.5 % with the truth of its 200 rows, "
     ), first

@@ -51,7 +51,7 @@ def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() ->
     found = counted(27, 100, 4)
     (remark,) = map(str, truth_doubts(found))
     assert remark == (
-        "the float model scores 27 % with the truth of its 100 rows, and 25 % by chance: are these enough "
+        "the float model scores 27 % with the truth of its 100 rows, 25 % by chance: are these enough "
         "rows, and do labels, their order and numbers, and --preprocess belong to this model?"
     )
     (failure,) = failures_of(Gate(max_drop=5.0), (), found, None, 1)
