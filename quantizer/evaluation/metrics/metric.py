@@ -120,7 +120,7 @@ class Metric:
     figures: Callable[[Sequence[Any]], Figures]  # what was kept of all samples -> the figures
     # takes the number of all rows, and whether samples were left out; raises DataError
     finish: Callable[[int, bool], None] = lambda rows, cut: None
-    reading: str = ""  # how outputs are read, for the digest
+    reading: str = ""  # how outputs are read, for the digest; "" if `reads` says it
     reads: str = ""  # output that it scores; "" for any
     digest: str = ""
     assumed: tuple[str, ...] = ()

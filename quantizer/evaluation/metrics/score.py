@@ -50,7 +50,7 @@ def open_metric(
         whole = data.data if isinstance(data, ChosenSamples) else data
         source = MetricSource(named, truth, output, class_axis, model, inputs, first, whole, labels)
         opened = maker(source)
-        return replace(opened, digest=source.digest(opened.reading))
+        return replace(opened, digest=source.digest(opened.reading or opened.reads))
     assert metric is not None
     if given is not None:
         raise ConfigError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...noise.activation_ranges import Interval
 from ...operators.graph import Graph, Node
-from ...operators.table import Constraint, Rule, is_clip
+from ...operators.table import Constraint, is_clip
 
 ANY: Interval = (-math.inf, math.inf)
 """Nothing is known."""
@@ -33,7 +33,9 @@ def interval_of_results(node: Node, graph: Graph, found: Mapping[str, Interval])
     if rule.bounds is not None:
         return _with_zero(rule.bounds)
     clips = is_clip(node) and rule.effective_range is not None
-    if not (clips or rule.is_mean or _passes_values_on(node, rule, graph)):
+    # Other results consist of values of the inputs, and zeros.
+    passes_on = rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) and not rule.refusal(node, graph)
+    if not (clips or rule.is_mean or passes_on):
         return ANY
     joint = _around(_of_input(node.inputs[i], graph, found) for i in rule.activations(node))
     if not clips or rule.effective_range is None:
@@ -43,11 +45,6 @@ def interval_of_results(node: Node, graph: Graph, found: Mapping[str, Interval])
     if not low <= high:
         return ANY
     return _with_zero((min(max(joint[0], low), high), max(min(joint[1], high), low)))
-
-
-def _passes_values_on(node: Node, rule: Rule, graph: Graph) -> bool:
-    """Whether the results of a node consist only of values of its inputs, and zeros."""
-    return rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) and not rule.refusal(node, graph)
 
 
 def _of_input(name: str, graph: Graph, found: Mapping[str, Interval]) -> Interval:

@@ -23,7 +23,6 @@ import onnx_ir as ir
 from ....profiles.base.errors import ConfigError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tuned import tuned
-from ....profiles.records.profile import Dim
 from ...numerics.affine import INT8, QuantParams
 from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph, Node
@@ -208,7 +207,9 @@ def _params(facts: PlanningFacts, cache: ConcatCache) -> QuantParams:
     magnitudes = [
         tensor.channels.magnitude
         for name, tensor in seen.items()
-        if tensor.channels is not None and _is_axis(tensor.channels.axis, cache.channels, graph.shape(name))
+        if tensor.channels is not None
+        and (shape := graph.shape(name)) is not None
+        and tensor.channels.axis % len(shape) == len(shape) + cache.channels
     ]
     if not magnitudes:
         raise _without_channels(cache.sources[0])
@@ -226,11 +227,6 @@ def _params(facts: PlanningFacts, cache: ConcatCache) -> QuantParams:
         largest = np.maximum(largest, turning.envelope(before))
     largest *= max(1.0, most / (float(largest.max()) or 1.0))
     return _params_of_channels(largest, most, axis=rank + cache.channels)
-
-
-def _is_axis(axis: int, wanted: int, shape: Sequence[Dim] | None) -> bool:
-    """Whether an axis of a shape is another one that is counted from the end."""
-    return shape is not None and axis % len(shape) == len(shape) + wanted
 
 
 def _params_of_attention(facts: PlanningFacts, node: Node, place: CachePlace) -> QuantParams:

@@ -40,7 +40,12 @@ def float_products(facts: PlanningFacts, floats: FloatReasons, known: Known) -> 
     for node in facts.graph.nodes:
         reason = facts.requested_float.get(node.name) or floats.get(node.name) or _refusal(node, facts, qtype)
         if reason is None:
-            chosen[node.name] = _input_params(node, facts, qtype)
+            chosen[node.name] = {
+                index: _weight_params(node, facts, qtype)
+                if facts.graph.is_constant(node.input(index))
+                else _activation_params(node.input(index), facts, qtype)
+                for index in _factors(node)
+            }
         else:
             others[node.name] = reason
     return Part(chosen.keys(), others, partial(_with_float_products, facts, chosen))
@@ -131,16 +136,6 @@ def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
 
 
 # With which parameters -------------------------------------------------------------------------------------
-
-
-def _input_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> InputParams:
-    """Return the floating-point parameters of a product's inputs, except its bias."""
-    return {
-        index: _weight_params(node, facts, qtype)
-        if facts.graph.is_constant(node.input(index))
-        else _activation_params(node.input(index), facts, qtype)
-        for index in _factors(node)
-    }
 
 
 def _factors(node: Node) -> tuple[int, ...]:

@@ -62,11 +62,6 @@ def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
     return read_entries(model.metadata_props, RECORD, recorded_tensor)
 
 
-def read_padded_channels(model: ir.Model) -> dict[str, int]:
-    """Return the float model's channels of activations that are padded in a written one; {} if spoiled."""
-    return read_entries(model.metadata_props, PADDED, int)
-
-
 @dataclass(frozen=True)
 class LayerComparison:
     """One activation of the prepared float model beside the same one of the quantized model.
@@ -451,7 +446,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
             pairs.append(Match(name, stored, *arrays, axis or 0))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
-    sizes = read_padded_channels(quantized)
+    sizes = read_entries(quantized.metadata_props, PADDED, int)  # of the float model; {} if spoiled
     return tuple(replace(pair, channels=sizes.get(pair.tensor)) for pair in pairs)
 
 

@@ -35,7 +35,6 @@ def cosine(source: MetricSource) -> Metric:
     return Metric(
         *source.called,
         f"{source.metric.title}, output '{output}'",
-        reading=output,
         reads=output,
         truth=truth,
         scored=scored,

@@ -287,10 +287,6 @@ def _rows6(head: Head, arrays: list[Array]) -> list[Boxes]:
     return [boxes_of(head.pixels(rows[:, :4]), _whole_numbers(rows[:, 5]), rows[:, 4]) for rows in pictures]
 
 
-def _first_four(values: Array) -> Array:
-    return values[..., :4]
-
-
 @dataclass(frozen=True)
 class Form:
     """A form of the outputs of detectors."""
@@ -298,7 +294,7 @@ class Form:
     text: str
     read: Callable[[Head, list[Array]], list[Boxes]]
     scores: Callable[[Head, list[Array]], Array]  # of classes along the last axis before NMS
-    coordinates: Callable[[Array], Array] = _first_four  # their size tells pixels from shares
+    coordinates: Callable[[Array], Array] = lambda values: values[..., :4]  # pixels or shares by their size
     before_nms: bool = False
 
 

@@ -94,7 +94,6 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
     return Metric(
         *source.called,
         f"{source.metric.title} of output '{output}'",
-        reading=output,
         reads=output,
         truth=truth,
         scored=scored,

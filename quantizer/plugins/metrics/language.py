@@ -51,7 +51,6 @@ def perplexity(source: MetricSource) -> Metric:
     return Metric(
         *source.called,
         f"{metric.title} of output '{output}'",
-        reading=output,
         reads=output,
         truth=truth,
         scored=scored,

@@ -80,7 +80,6 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
     return Metric(
         *source.called,
         f"{source.metric.title} of output '{output}'",
-        reading=output,
         reads=output,
         truth=truth,
         scored=scored,

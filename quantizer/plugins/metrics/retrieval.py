@@ -47,7 +47,6 @@ def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Met
     return Metric(
         *source.called,
         f"{source.metric.title}, output '{output}'",
-        reading=output,
         reads=output,
         truth=truth,
         scored=scored,

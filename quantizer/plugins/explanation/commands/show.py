@@ -75,9 +75,11 @@ def command(
         found = found_beside(file_of(file), None if model is None else file_of(model))
         file, profile = found.plan_file or file, profile or found.profile_file
     shown = read_document(file)
-    if isinstance(shown, QuantPlan) and len(names) == 1 and not is_glob(names[0], shown):
-        _explain(file, names[0], model, profile, as_json=as_json)
-        return
+    if isinstance(shown, QuantPlan) and len(names) == 1:
+        has_name = names[0] in {*shown.tensors, *shown.borders, *shown.nodes}
+        if has_name or not any(sign in names[0] for sign in "*?["):
+            _explain(file, names[0], model, profile, as_json=as_json)
+            return
     if model is not None or profile is not None or as_json:
         raise click.UsageError("--model, --profile and --json explain one name of a plan: give its NAME")
     chosen: Profile | QuantPlan
@@ -87,11 +89,6 @@ def command(
         nodes = {} if names else shown.nodes
         chosen = replace(shown, nodes=nodes, tensors=matching(shown.tensors, names, file))
     echo(result_text(chosen, title=f"{file}: {len(chosen.tensors)} tensors" if names else None))
-
-
-def is_glob(name: str, plan: QuantPlan) -> bool:
-    """Whether a word is a glob, not a name."""
-    return any(sign in name for sign in "*?[") and name not in {*plan.tensors, *plan.borders, *plan.nodes}
 
 
 def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *, as_json: bool) -> None:
