@@ -31,7 +31,6 @@ from ...planning.needed_tensors import needed_tensors
 from ...prepare.prepare import ProfileLike, open_prepared, opened, profile_name
 from ...targets.config import QuantConfig
 from ...targets.loading import load_recipe
-from ...targets.target import Recipe
 from .limits import DriftLimits
 from .measures import TensorDrift, check_comparable, tensor_drift
 
@@ -101,7 +100,7 @@ class DriftReport(Presented, document="drift"):
                 f"{t.new_minimum:.4g} .. {t.new_maximum:.4g}",
                 f"{t.range_growth:.4g}",
                 *("-" if x is None else f"{x:.4g}" for x in (t.clipping_rate, t.baseline_clipping)),
-                "-" if t.js_distance is None else f"{t.js_distance:.4g}",
+                ("-" if t.js_distance is None else f"{t.js_distance:.4g}") + _channel_text(t),
                 "failed" if t.tensor in broken else "",
             )
             for t in self.worst()
@@ -154,7 +153,7 @@ def diff(
     Args:
         old: the profile that a model was quantized with: path or object.
         new: a profile of newer data.
-        model: the float model: leaves out tensors that no plan needs.
+        model: the float model: leaves out tensors that no plan needs, except inputs.
         config: as in `quantize`: it chooses the parameters that `old` led to.
         limits: for every tensor.
         keywords: settings as in `quantize`, and fields of `DriftLimits`.
@@ -165,27 +164,7 @@ def diff(
     """
     settings, others = split_settings(keywords)
     limits = with_keywords("diff", limits or DriftLimits(), others, besides=SETTINGS)
-    with nullcontext() if model is None else opened(model) as file:
-        return compare_profiles(
-            old,
-            new,
-            limits=limits,
-            recipe=recipe_of(config, settings),
-            model_path=file,
-        )
-
-
-def compare_profiles(
-    old: ProfileLike,
-    new: ProfileLike,
-    *,
-    limits: DriftLimits | None = None,
-    recipe: Recipe | None = None,
-    model_path: str | os.PathLike[str] | None = None,
-) -> DriftReport:
-    """Return how far two profiles differ; the recipe, or that of the default target, clips NEW's data."""
-    limits = limits or DriftLimits()
-    config = (recipe or load_recipe(QuantConfig.target)).config
+    chosen = (recipe_of(config, settings) or load_recipe(QuantConfig.target)).config
     before, after = (one if isinstance(one, Profile) else read_at(one) for one in (old, new))
     names = (
         "the old profile" if isinstance(old, Profile) else profile_name(old),
@@ -195,13 +174,15 @@ def compare_profiles(
         check_data_not_random(before.data, names[0], "a gate")
         check_data_not_random(after.data, names[1], "a gate")
     of_pair = check_comparable(before, after, names)
-    covers = {name: covered(old_params(tensor, config)) for name, tensor in before.items()}
-    every = [tensor_drift(n, before[n], after[n], covers[n]) for n in before if n in after]
+    covers = {name: covered(old_params(tensor, chosen)) for name, tensor in before.items()}
+    samples = before.data.samples, after.data.samples
+    every = [tensor_drift(n, before[n], after[n], covers[n], samples) for n in before if n in after]
     needed: Collection[str] = before
-    if model_path is not None:
-        prepared = open_prepared(model_path)
-        check_model(before.model, prepared.identity, names[0], same_weights=False)
-        needed = needed_tensors(prepared.graph, hidden_tensors(prepared.model))
+    with nullcontext() if model is None else opened(model) as file:
+        if file is not None:
+            prepared = open_prepared(file)
+            check_model(before.model, prepared.identity, names[0], same_weights=False)
+            needed = {*needed_tensors(prepared.graph, hidden_tensors(prepared.model)), *before.inputs}
     tensors = tuple(tensor for tensor in every if tensor.tensor in needed)
     vanished = tuple(name for name in before if name not in after and name in needed)
     failures = failures_of(limits, tensors, vanished)
@@ -210,13 +191,13 @@ def compare_profiles(
         new_profile=names[1],
         old_samples=before.data.samples,
         new_samples=after.data.samples,
-        calibrator=config.calibrator,
+        calibrator=chosen.calibrator,
         limits=limits,
         tensors=tensors,
         vanished=vanished,
         failures=failures,
         left_out=tuple(tensor for tensor in every if tensor.tensor not in needed),
-        model=None if model_path is None else os.path.basename(model_path),
+        model=None if file is None else os.path.basename(file),
         findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(tensors)]),
     )
 
@@ -248,6 +229,11 @@ def _of_tensors(tensors: Sequence[TensorDrift]) -> Iterator[Finding]:
         yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
 
 
+def _channel_text(tensor: TensorDrift) -> str:
+    """Return the channel whose JS distance is that of the tensor, "" if it is that of the histograms."""
+    return "" if tensor.channel is None else f" channel {tensor.channel}"
+
+
 def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
     """Return the parameters of a tensor by these settings, without shared scales and fixed ranges."""
     schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
@@ -270,9 +256,9 @@ def failures_of(
             # NaN and Inf are counted where nothing else of a tensor is left; no other measure is.
             empty = tensor.is_empty and not (measure == "non_finite" and tensor.non_finite)
             doubt = "NEW has no finite elements of it" if empty else ""
-            broken += limit_failures(
-                demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor
-            )
+            reason = _channel_text(tensor).strip() if measure == "js_distance" else ""
+            measured, where = getattr(tensor, measure), tensor.tensor
+            broken += limit_failures(demand, limit, measured, doubt=doubt, where=where, reason=reason)
         for name in vanished:
             broken += limit_failures(demand, limit, None, doubt="NEW does not have it", where=name)
         if not tensors:

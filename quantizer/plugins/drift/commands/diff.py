@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,9 +23,6 @@ from .....cli.options import (
 from ....targets.config import QuantConfig
 from ..limits import DriftLimits
 
-if TYPE_CHECKING:
-    pass
-
 
 @click.command("diff", cls=GroupedCommand)
 @click.argument("old", type=EXISTING, metavar="OLD.yaml")
@@ -37,7 +34,13 @@ if TYPE_CHECKING:
     metavar="N",
     help="Only the worst N.  [default: 10; JSON: all]",
 )
-@option("--model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="Skip tensors that no plan needs.")
+@option(
+    "--model",
+    group="Basic",
+    type=MODEL,
+    metavar="MODEL.onnx",
+    help="Skip tensors that no plan needs, except inputs.",
+)
 @option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters.")
 @record_options(QuantConfig, "calibrator", shows_defaults=False)
 @record_options(DriftLimits)
@@ -50,7 +53,8 @@ def command(
 
     Range growth is the factor by which OLD's range must grow to contain NEW's data. Clipping rate is the
     fraction of NEW's data that OLD's parameters clip (baseline: the same for OLD's data). Histograms are
-    compared by Jensen-Shannon (JS) distance. If a gate is exceeded or not proven, the exit code is 1.
+    compared by Jensen-Shannon (JS) distance, and the channels that Conv, MatMul and Gemm read (such as the
+    columns of a table) by their means. If a gate is exceeded or not proven, the exit code is 1.
 
     \b
     Example:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
@@ -58,21 +59,23 @@ def test_inverted_images_fail(nights: Path) -> None:
     assert lines[-2].startswith(
         "FAILED     --max-range-growth 1.2: 4 tensors, the worst 'block.relu1.out': 1.3"
     )
-    assert lines[-1].startswith("FAILED     --max-js-distance 0.25: tensor 'image': 0.4")
+    assert lines[-1].startswith(
+        "FAILED     --max-js-distance 0.25: 6 tensors, the worst 'head.flatten.out': 0.68"
+    )
     assert lines[-1].endswith("; quantize again, with --profile NEW")
 
 
 def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None:
     lines = qprof(
-        "diff", nights / "old.yaml", nights / "inverted.yaml", *LIMITS, "--worst", "6"
+        "diff", nights / "old.yaml", nights / "inverted.yaml", *LIMITS, "--worst", "9"
     ).stdout.splitlines()
-    assert lines[0] == f"{nights}/inverted.yaml against {nights}/old.yaml, 17 tensors, 5 failures"
+    assert lines[0] == f"{nights}/inverted.yaml against {nights}/old.yaml, 17 tensors, 10 failures"
     at = next(place for place, line in enumerate(lines) if line.startswith("tensor"))
     header = ["tensor", "OLD", "NEW", "range growth", "clipping rate", "baseline", "JS distance", "limits"]
     assert re.split(r" {2,}", lines[at]) == header
-    assert lines[at + 1].split()[:8] == ["image", "0", "..", "1", "0", "..", "1", "1"]
-    assert [line.endswith("failed") for line in lines[at + 1 : at + 7]] == [True] * 5 + [False]
-    assert lines[at + 7] == "... and 11 more: --verbose"
+    assert lines[at + 3].split()[:8] == ["image", "0", "..", "1", "0", "..", "1", "1"]
+    assert [line.endswith("failed") for line in lines[at + 1 : at + 10]] == [True] * 8 + [False]
+    assert lines[at + 10] == "... and 8 more: --verbose"
 
 
 def test_with_the_model_tensors_that_no_plan_needs_are_left_out(nights: Path) -> None:
@@ -84,6 +87,35 @@ def test_with_the_model_tensors_that_no_plan_needs_are_left_out(nights: Path) ->
     left_out = {tensor["tensor"] for tensor in document["left_out"]}
     assert "block.add.out" in left_out  # only a Relu reads it
     assert not left_out & {tensor["tensor"] for tensor in document["tensors"]}
+
+
+def test_a_tripled_column_of_a_table_fails_and_no_input_is_left_out(tmp_path: Path) -> None:
+    k = 30
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    table (float[N, {k}] x) => (float[N, 2] y) {{
+        centred = Sub (x, mean) scaled = Div (centred, deviation) y = MatMul (scaled, weight)
+    }}"""
+    model, draw = onnx.parser.parse_model(text), np.random.default_rng(0)
+    deviation = np.r_[np.full(10, 1e3), np.full(k - 10, 0.1)].astype(np.float32)
+    weight = draw.normal(size=(k, 2)).astype(np.float32)
+    for name, value in (("mean", 4 * deviation), ("deviation", 2 * deviation), ("weight", weight)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    onnx.save(model, tmp_path / "table.onnx")
+    nights = draw.gamma(4.0, 1.0, (3, 200, k)).astype(np.float32) * deviation
+    nights[2, :, 13] *= 3
+    for name, night in zip(("old", "same", "tripled"), nights, strict=True):
+        np.savez(tmp_path / f"{name}.npz", x=night)
+        made = tmp_path / f"{name}.yaml"
+        qprof("dump-profile", tmp_path / "table.onnx", "--data", tmp_path / f"{name}.npz", "-o", made)
+    gates = ("--max-clipping", "0.01", "--max-js-distance", "0.3", "--max-non-finite", "0")
+    model_option = ("--model", tmp_path / "table.onnx")
+    same = qprof("diff", tmp_path / "old.yaml", tmp_path / "same.yaml", *gates, *model_option, "--json")
+    assert (same.exit_code, json.loads(same.stdout)["tensors"][0]["channel"]) == (0, None)
+    assert "x" in {tensor["tensor"] for tensor in json.loads(same.stdout)["tensors"]}
+    tripled = qprof("diff", tmp_path / "old.yaml", tmp_path / "tripled.yaml", *gates, *model_option)
+    assert tripled.exit_code == 1
+    assert re.search(r"^FAILED +--max-js-distance .* 'scaled': 0\.\d+: channel 13; ", tripled.stdout, re.M)
+    assert re.search(r"^scaled .* 0\.\d+ channel 13  failed$", tripled.stdout, re.M)
 
 
 def with_a_size(profile: Profile, size: float) -> Profile:
@@ -126,7 +158,7 @@ def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:
     document = json.loads(result.stdout)
     assert (result.exit_code, document["passed"], document["limits"]["max_js_distance"]) == (1, False, 0.3)
     tensors = document["tensors"]
-    assert (len(tensors), tensors[0]["tensor"]) == (17, "image")
+    assert (len(tensors), tensors[0]["tensor"]) == (17, "head.flatten.out")
     assert document["failures"][0]["measured"] == tensors[0]["js_distance"] > 0.3
     assert set(tensors[0]) >= {"range_growth", "clipping_rate", "js_distance", "old_maximum"}
 

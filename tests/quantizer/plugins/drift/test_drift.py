@@ -17,12 +17,11 @@ from qprof_onnx.quantizer.numerics.clipping import covered
 from qprof_onnx.quantizer.plugins.drift.drift import (
     MEASURES,
     DriftReport,
-    compare_profiles,
+    diff,
     old_params,
 )
 from qprof_onnx.quantizer.plugins.drift.limits import DriftLimits
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.loading import load_recipe
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 
@@ -49,13 +48,7 @@ def differing(
 ) -> DriftReport:
     save_profile(old, folder / "old.yaml")
     save_profile(new, folder / "new.yaml")
-    recipe = load_recipe(None, {"calibrator": calibrator})
-    return compare_profiles(
-        folder / "old.yaml",
-        folder / "new.yaml",
-        limits=limits,
-        recipe=recipe,
-    )
+    return diff(folder / "old.yaml", folder / "new.yaml", limits=limits, calibrator=calibrator)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.numerics.clipping import share_outside
 from qprof_onnx.quantizer.plan.documents import load_profile
-from qprof_onnx.quantizer.plugins.drift.drift import compare_profiles
+from qprof_onnx.quantizer.plugins.drift.drift import diff
 from qprof_onnx.quantizer.plugins.drift.measures import (
     TensorDrift,
+    channel_distances,
     check_comparable,
     common_bins,
     jensen_shannon,
@@ -42,7 +43,16 @@ def tensor(values: npt.ArrayLike) -> TensorProfile:
 
 def drifted(old: npt.ArrayLike, new: npt.ArrayLike) -> TensorDrift:
     before = tensor(old)
-    return tensor_drift("x", before, tensor(new), (min(before.minimum, 0.0), max(before.maximum, 0.0)))
+    cover = min(before.minimum, 0.0), max(before.maximum, 0.0)
+    return tensor_drift("x", before, tensor(new), cover, (1, 1))
+
+
+def rows(values: npt.ArrayLike) -> TensorProfile:
+    """Return the profile of rows with columns, and of the columns."""
+    array = np.asarray(values, np.float32)
+    found = TensorObserver("float", axis=-1, channels=array.shape[1])
+    found.add(array, array.shape)
+    return found.profile()
 
 
 def profile(digest: int = 1, **tensors: npt.ArrayLike) -> Profile:
@@ -228,9 +238,68 @@ def test_what_is_not_finite_is_a_share_of_all_elements() -> None:
 
 def test_newly_clipped_is_what_old_does_not_clip_itself() -> None:
     old, new = tensor([1.0, 2.0, 3.0, 9.0]), tensor([1.0, 9.0, 9.0, 9.0])
-    found = tensor_drift("x", old, new, (0.0, 4.0))
+    found = tensor_drift("x", old, new, (0.0, 4.0), (1, 1))
     assert (found.clipping_rate, found.baseline_clipping, found.added_clipping) == (0.75, 0.25, 0.5)
-    assert tensor_drift("x", new, old, (0.0, 4.0)).added_clipping == 0.0
+    assert tensor_drift("x", new, old, (0.0, 4.0), (1, 1)).added_clipping == 0.0
+
+
+# Channels
+
+
+def test_one_tripled_column_of_thirty_is_the_distance_of_the_tensor() -> None:
+    night = np.random.default_rng(0).gamma(4.0, 1.0, (3, 300, 30)) * np.r_[np.full(10, 1e3), np.full(20, 0.1)]
+    night[2, :, 13] *= 3.0
+    old, same, tripled = map(rows, night)
+    ordinary, drifts = (tensor_drift("x", old, new, (0.0, 1e4), (300, 300)) for new in (same, tripled))
+    assert ordinary.js_distance is not None
+    assert ordinary.js_distance < 0.1
+    assert ordinary.channel is None
+    whole = drifted(night[0], night[2]).js_distance
+    assert whole is not None
+    assert whole < 0.1
+    assert drifts.js_distance is not None
+    assert drifts.js_distance > 0.3
+    assert drifts.channel == 13
+
+
+@given(low=st.integers(-8, 8), step=st.integers(1, 8), share=st.floats(0.01, 0.5))
+def test_two_values_with_other_probabilities_attain_the_bound(low: int, step: int, share: float) -> None:
+    count = round(10_000 * share)
+    old = np.full((10_000, 1), low)
+    old[:count] = low + step
+    new = np.full((10_000, 1), low + step)
+    new[:count] = low
+    (bound,) = channel_distances(rows(old).channels, rows(new).channels, (10_000, 10_000))
+    exact = jensen_shannon(np.array([count, 10_000 - count]), np.array([10_000 - count, count]))
+    assert bound <= exact + 1e-9
+    # Ten thousand elements: the error of a difference of two means is 0.014 deviations at most.
+    assert bound == pytest.approx(exact, abs=0.03)
+
+
+def test_a_moved_mean_counts_by_samples_and_not_by_elements() -> None:
+    old, new = rows(np.tile([[0.0], [2.0]], (500, 1))), rows(np.tile([[2.0], [4.0]], (500, 1)))
+    few, many = (channel_distances(old.channels, new.channels, (n, n))[0] for n in (8, 1000))
+    # The means are 2 deviations apart; with 8 samples their difference has a standard error of 1/2.
+    assert few == pytest.approx(math.sqrt(1 - _entropy(math.sqrt(1 / 5))), abs=1e-3)  # 1**2 / (2 + 2 + 1**2)
+    assert few < 0.4 < many
+
+
+def _entropy(t: float) -> float:
+    """Return the entropy of shares (1 + t) / 2 and (1 - t) / 2, in bits."""
+    return -sum(share * math.log2(share) for share in ((1 + t) / 2, (1 - t) / 2))
+
+
+@pytest.mark.parametrize("value", [0.0, 2020.3, -1e-30, 1e30])
+def test_a_constant_column_has_not_drifted(value: float) -> None:
+    same = rows(np.full((9, 2), value)).channels, rows(np.full((700, 2), value)).channels
+    assert channel_distances(*same, (9, 700)).tolist() == [0.0, 0.0]
+
+
+def test_channels_of_one_profile_only_or_without_elements_have_no_distance() -> None:
+    some, other = rows([[1.0, 2.0], [1.0, 2.0]]).channels, rows([[9.0], [9.0]]).channels
+    assert channel_distances(some, None, (2, 2)).size == channel_distances(some, other, (2, 2)).size == 0
+    partly = rows([[np.nan, 2.0], [np.nan, 2.0]]).channels
+    assert channel_distances(some, partly, (2, 2)).tolist() == [0.0, 0.0]
 
 
 # Profiles
@@ -238,7 +307,7 @@ def test_newly_clipped_is_what_old_does_not_clip_itself() -> None:
 
 def test_tensors_are_matched_by_name_in_the_old_order() -> None:
     old, new = profile(1, b=[1.0], a=[1.0], gone=[1.0]), profile(2, come=[1.0], a=[2.0], b=[1.0])
-    found = compare_profiles(old, new)
+    found = diff(old, new)
     assert [t.tensor for t in found.tensors] == ["b", "a"]
     assert found.vanished == ("gone",)
     assert [t.range_growth for t in found.tensors] == [1.0, 2.0]
