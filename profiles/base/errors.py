@@ -135,6 +135,7 @@ NEAR = 0.66
 
 
 OF_OTHER_TOOLS: Mapping[str, str] = {
+    "holdout_labels": "--labels, which belong to --holdout-data",
     **{"entropy": "kl", "int4": "weight-only-4", "int2": "weight-only-2", "f2": "f1"},
     **dict.fromkeys(("nodes_to_exclude", "ignored_scope"), "--keep-float NAME of a node or operator type"),
     **dict.fromkeys(("op_types_to_quantize", "nodes_to_quantize"), "--keep-float NAME of each other one"),
@@ -150,7 +151,7 @@ OF_OTHER_TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("half", "fp16"), "--set float_type=float16 for the nodes that stay float"),
     **dict.fromkeys(("calibration_data", "calibration_dataset", "calib"), "--data DIR"),
 }
-"""Words of other tools, with qprof's."""
+"""Words of other tools, and former ones, with qprof's."""
 
 
 def same_word(word: str, known: Iterable[str]) -> str | None:

@@ -25,9 +25,9 @@ CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
         (*WEIGHTED, "p.yaml", "c.yaml", "cal/00.npz"),
     ),
     (
-        [*TUNE, "--holdout-data", "held", "--holdout-labels", "held.txt"],
+        [*TUNE, "--holdout-data", "held"],
         ["--save-plan"],
-        ("labels.txt", "held.txt", "held/00.npz", "scores.py"),
+        ("labels.txt", "held/00.npz", "scores.py"),
     ),
 ]
 ALL = [(command, option, path) for command, options, paths in CASES for option in options for path in paths]

@@ -340,25 +340,24 @@ def tune(
     how = replace(how, objective=objective_in_effect(how, recipe))
     read = FilesRead(
         (model,),
-        (profile, config, how.labels, how.holdout_labels, recipe_file(how.preprocess)),
+        (profile, config, how.labels, recipe_file(how.preprocess)),
         (data, how.holdout_data, how.metric),
     )
     folder = None if output is None else qprof_folder(output)
     plan_file = how.save_plan or (folder and folder / PLAN)
     profile_file = folder and folder / PROFILE if profile is None else None
     check_outputs([output, plan_file, profile_file], read, model=output)
+    given, way = how.holdout_data, (how.transform, how.preprocess, how.labels)
+    if profile is not None and how.labels is not None and given is not None:
+        raise ConfigError(
+            "--profile: with --holdout-data and --labels, --data is only profiled; leave out --profile, or "
+            "give the samples with labels as --data"
+        )
     classes = not reads_truth(how.metric)
-    with (
-        notes_once(),
-        opened(model) as file,
-        labels_file(how.labels, classes=classes) as labels,
-        labels_file(how.holdout_labels, classes=classes) as holdout_labels,
-    ):
-        given, way = how.holdout_data, (how.transform, how.preprocess)
-        samples = samples_of(data, *way, how.labels)
-        chosen = None if given is None else samples_of(given, *way, how.holdout_labels)
-        holdout = cast("DataSource | None", chosen)
-        how = replace(how, labels=labels, holdout_labels=holdout_labels, holdout_data=holdout)
+    with notes_once(), opened(model) as file, labels_file(how.labels, classes=classes) as labels:
+        samples = samples_of(data, *way, given)
+        holdout = None if given is None else cast("DataSource", samples_of(given, *way, data))
+        how = replace(how, labels=labels, holdout_data=holdout)
         for source in (samples, holdout):
             if source is not None:
                 check_not_random(source_name(source), "tuning")
@@ -476,15 +475,17 @@ def _with_own_profile(
     specs, state_model = input_specs(prepared.model), float_model(prepared.model)
     digests = read_digests(data, specs, how.limit, show("reading"), state_model)
     split, every = split_samples(digests), range(len(digests.rows))
-    if how.labels is not None and not reads_truth(how.metric):
+    if how.labels is not None and how.holdout_data is None and not reads_truth(how.metric):
         held_out_labels(load_labels(cast("Path", how.labels)), split)  # a check before anything is run
     if how.holdout_data is not None:
         split = replace(split, profiled=digests.chosen(every), profiled_id=digests.identity(every))
     options = QuantizeOptions(provider=how.provider)
     profile, _ = own_profile(file, split, profile_file, options=options, stage=show, tell=note)
+    if how.holdout_data is not None and how.labels is not None:
+        return profile, cast("DataLike", how.holdout_data), replace(how, holdout_data=None)
     if how.holdout_data is not None:
         return profile, data, how
     # Truth in the order of all samples is found by their places.
     tuned, held_out = (replace(one, know_places=True) for one in (split.profiled, split.held_out))
     held_out_source = cast("DataSource", held_out)
-    return profile, tuned, replace(how, holdout_data=held_out_source, holdout_labels=how.labels, limit=None)
+    return profile, tuned, replace(how, holdout_data=held_out_source, limit=None)

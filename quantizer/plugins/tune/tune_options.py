@@ -14,7 +14,6 @@ from ...evaluation.options import Judge
 
 if TYPE_CHECKING:
     from ....profiles.samples.objects import DataSource
-    from ...evaluation.metrics.truth import LabelsLike
     from .trial import Trial
 
 
@@ -71,8 +70,8 @@ class TuneOptions(QualityTarget, Judge):
     """The quality that a tuned model has to keep, how the search for it is run, and the files it writes.
 
     Attributes:
-        holdout_data: Samples that verify the result. [default: half of --data is held out]
-        holdout_labels: Labels of --holdout-data.
+        holdout_data: Samples that verify the result. With --labels, half of them choose the plan, and --data
+            is only profiled. [default: a quarter of --data, with --profile half]
         save_plan: Write the best plan.
         on_trial: called after each trial.
         progress: of trials: True for an occasional line, or called after each.
@@ -82,7 +81,6 @@ class TuneOptions(QualityTarget, Judge):
     """
 
     holdout_data: Annotated[DataSource | None, option("Quality", metavar="DATA", takes="data")] = None
-    holdout_labels: Annotated[LabelsLike | None, option("Quality", metavar="FILE", takes="truth")] = None
     save_plan: Annotated[
         str | os.PathLike[str] | None, option("Files", metavar="PLAN.yaml", takes="new file")
     ] = None

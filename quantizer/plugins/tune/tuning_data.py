@@ -12,7 +12,7 @@ from typing import Any, cast
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.errors import DataError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.records.profile import DataId
 from ....profiles.runtime.states import model_samples
@@ -109,17 +109,14 @@ def read_split(
     session: ort.InferenceSession, model: ir.Model, data: DataLike, how: TuneOptions, side_by_side: int = 1
 ) -> Split:
     """Read the samples for tuning and the held-out ones."""
-    if (how.holdout_labels is not None) != (how.holdout_data is not None and how.labels is not None):
-        raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
-    for labels in (how.labels, how.holdout_labels):  # they are refused before a model is run
-        if labels is not None and not reads_truth(how.metric):
-            load_labels(cast("Path", labels))
+    if how.labels is not None and not reads_truth(how.metric):  # refused before a model is run
+        load_labels(cast("Path", how.labels))
     every = read_samples(session, model, data, how, side_by_side)
     if how.holdout_data is None:
         described = "of each two consecutive samples one is held out, drawn at random"
         return Split(*halves(every), described)
     other = cast("DataLike", how.holdout_data)
-    holdout = read_samples(session, model, other, replace(how, labels=how.holdout_labels), side_by_side)
+    holdout = read_samples(session, model, other, how, side_by_side)
     return Split(every, holdout, f"held-out samples: {source_name(other)}")
 
 

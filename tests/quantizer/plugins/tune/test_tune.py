@@ -130,6 +130,20 @@ def test_samples_that_both_sets_have_are_counted(profile) -> None:
     assert "on samples used before" in result.headline()
 
 
+def test_labels_belong_to_the_held_out_samples_as_in_quantize(profile) -> None:
+    """It asked for as many labels as --data has rows."""
+    given = {"data": str(DIGITS / "calibration"), "holdout_data": HELDOUT}
+    result = tuned(None, 0.5, "size", budget=1e-6, **given)
+    assert result.separate_holdout
+    assert result.holdout is not None
+    assert (result.holdout.samples, result.holdout.rows) == (4, 200)
+    assert result.holdout.float_score > 95.0
+    assert isinstance(result.profile, Profile)
+    assert result.profile.data.samples == 64  # all of --data
+    with pytest.raises(ConfigError, match=r"^profile: with holdout_data= and labels=, data= is"):
+        tuned(profile, 0.5, "size", **given)
+
+
 @pytest.mark.parametrize("halved", [True, False])
 def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halved) -> None:
     calibration = str(DIGITS / "calibration")
