@@ -64,7 +64,7 @@ def _label_column(labels: object, *tables: object) -> str:
     """Return the column of labels that are in one of the tables, else ""; DataError without it."""
     table, column = table_and_column(labels) if isinstance(labels, str | os.PathLike) else ("", "")
     paths = [os.path.realpath(one) for one in tables if isinstance(one, str | os.PathLike)]
-    if not column or os.path.realpath(table) not in paths:
+    if not (column or table.endswith((".csv", ".tsv"))) or os.path.realpath(table) not in paths:
         return ""
     next(column_of(table, column), None)
     return column

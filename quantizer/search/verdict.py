@@ -525,8 +525,9 @@ class Verdict(Presented):
         """Return a note if all arithmetic is float, and, if known, that it is not faster; else ""."""
         if not self.composition.is_weights_only:
             return ""
-        timed = self.latency is not None and (self.has_floats_speed or self.latency.speedup_low <= 1.0)
-        return " (weights only, not faster)" if timed else " (weights only)"
+        floats, latency = self.has_floats_speed, self.latency
+        is_level = latency is not None and (floats or (latency.words != "" and latency.speedup_low <= 1.0))
+        return " (weights only, not faster)" if is_level else " (weights only)"
 
     @property
     def untold_findings(self) -> tuple[Finding, ...]:

@@ -140,9 +140,10 @@ def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep
 def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
     sentence = verdict_of(evaluation(), Composition(None, 3, weight_only=3), HELD_OUT).sentence
     assert sentence.startswith("good (weights only): output 'y'")
-    even = Latency(1.0, 1.0, 1.0, 0.9, 1.1, 9, 9, 1, 1)
-    sentence = verdict_of(evaluation(latency=even), WEIGHTS, HELD_OUT).sentence
-    assert sentence.startswith("good (weights only, not faster): output 'y'")
+    for low, high, told in ((0.98, 1.03, ", not faster"), (0.4, 0.7, ", not faster"), (0.9, 1.3, "")):
+        timed = evaluation(latency=Latency(1.0, 1.0, 1.0, low, high, 9, 9, 1, 1))
+        sentence = verdict_of(timed, Composition(None, 3, weight_only=3), HELD_OUT, predicted=2.0).sentence
+        assert sentence.startswith(f"good (weights only{told}): output 'y'")
 
 
 def test_prices_that_are_assumed_add_up_to_the_time_that_is() -> None:

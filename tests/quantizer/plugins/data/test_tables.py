@@ -67,6 +67,8 @@ def test_the_column_of_labels_in_the_file_of_the_data_is_no_input(
     np.testing.assert_array_equal(first.arrays["x"], [[1, 2]] if recipe is None else [[0, 1]])
     with pytest.raises(DataError, match=r"other.csv: .* no column 'cc'; .*Did you mean 'c'"):
         samples_of(str(table), None, None, f"{other}:cc", other)
+    with pytest.raises(DataError, match=r"t.csv: .* no column ''; name one of a, b, c"):
+        samples_of(str(table), None, None, table)
 
 
 def test_a_row_is_known_by_its_columns_and_values(table: Path) -> None:
