@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 DETAILS = frozenset(
     {Code.PROFILE_KEPT, Code.OPSET_RAISED, Code.NOISY_PLAN, Code.OUTPUT_KIND, Code.FEW_HELD_OUT}
-    | {Code.INT8_SAVES_TOO_LITTLE, Code.LARGER_THAN_FLOAT}
+    | {Code.INT8_SAVES_TOO_LITTLE}
 )
-"""Findings that ask for no action, or repeat the lines verdict, size or int8: printed with --verbose."""
+"""Notes that ask for no action, or repeat the lines verdict or int8: printed with --verbose."""
 
 
 @click.command(

@@ -54,7 +54,7 @@ from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixe
 from ..search.loop import Loop, Trial
 from ..search.speed import SPEED
 from ..search.verdict import NOTHING_TO_QUANTIZE, Fix, Judged, Verdict, no_verdict, verdict_of, with_fixes
-from ..search.worth import is_float, is_in_vain, takes_its_place, use_float, why_in_vain
+from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import runs_here
@@ -344,8 +344,9 @@ def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
     elif verdict.grade in ("fair", "poor") or verdict.against or any(proposed_fixes(verdict, task.recipe)):
         search = partial(_tried_fixes, task, first, trials)
         verdict, left_out = improved("search for fixes", search, verdict)
+    tried = sorted((one.change for one in trials if one.change), key=fix_order)
     fixes = verdict.fixes
-    fix = fixes[0] if options.fix == "auto" and fixes else in_place_of_poor(verdict, task.recipe, fixes)
+    fix = fixes[0] if options.fix == "auto" and fixes else in_place_of_poor(verdict, task.recipe, tried)
     best = next((one for one in trials if fix is not None and one.change is fix), first)
     if best is not first:
         words = " ".join(best.change.options if best.change else ())
@@ -380,8 +381,7 @@ def _worth_writing(
         fixes = tuple(fix for fix in verdict.fixes if fix is not weights.change)
         return weights, replace(own, fixes=fixes, findings=gravest_first([instead, *own.findings]))
     floats = _attempt(task, Fix({"keep_float": ("*",)}), why_float=why)
-    remedy = use_float() if weights is None else use_float(weights.change, weights.measured.verdict)
-    reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=remedy)
+    reason = replace(NOTHING_TO_QUANTIZE, sentence=f"nothing is quantized: {why}")
     return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)
 
 
@@ -509,7 +509,8 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
 
     def judge(fix: Fix, made: _Written, best: Judgement) -> Judgement:
         made, judged = _judged(own, own.recipe, made)
-        trials.append(Trial(made, fix.with_figures(judged.verdict), judged, time.process_time() - began))
+        fix = fix.with_figures(judged.verdict, verdict)
+        trials.append(Trial(made, fix, judged, time.process_time() - began))
         progress(len(trials), None)
         return trials[-1]
 
@@ -530,7 +531,8 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
-    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), why)
+    tried = [one.measured.verdict for one in trials]
+    return with_fixes(verdict, cause, sorted(better, key=fix_order), tried, why)
 
 
 @clocked("rank")

@@ -26,6 +26,11 @@ class Cost:
         return self.latency is not None and self.latency.speedup_high < 1.0
 
     @property
+    def is_larger(self) -> bool:
+        """Whether the quantized model is the larger file."""
+        return self.quantized_bytes > self.float_bytes
+
+    @property
     def speedup(self) -> float | None:
         """Times as fast as float: as measured, or as predicted if the rounds differ too much."""
         return self.predicted if self.latency is None or self.latency.is_unclear else self.latency.speedup

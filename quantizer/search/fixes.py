@@ -16,7 +16,7 @@ from ..targets.config import FEW_BITS, QuantConfig
 from ..targets.loading import Settings, goes_with, load_recipe, weight_only_settings
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
-from .verdict import Fix, Verdict, is_no_gain
+from .verdict import Fix, Verdict
 from .worth import is_in_vain
 
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
@@ -34,13 +34,17 @@ def is_not_faster(verdict: Verdict) -> bool:
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:
-    """Whether a model is better: by grade, or for float's speed at the same grade; none without a gain is."""
-    if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
+    """Whether a model is better: by grade, or at the same grade for its speed or size; none without a gain,
+    and none slower than float, is."""
+    is_worse = is_in_vain(verdict) or verdict.seems_slower or verdict.cost.is_larger
+    if is_worse or not verdict.composition.uses_integers:
         return False
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
     if than.cost.is_slower:
         return (verdict.cost.speedup or 0.0) >= 1.0
+    if than.cost.is_larger:
+        return True
     return not than.composition.uses_integers or (is_not_faster(than) and not is_not_faster(verdict))
 
 
@@ -67,11 +71,9 @@ def weights_fix(recipe: Recipe) -> Fix | None:
     """Return the fix that quantizes only weights, to 8 bits, as its command does; None if impossible."""
     config, settings = recipe.config, weight_only_settings(recipe)
     own = OF_BITS if config.weight_type in FEW_BITS and recipe.given.isdisjoint(OF_BITS) else {}
-    return (
-        None
-        if settings is None
-        else Fix({"mode": "weight-only", "weight_type": config.weight_type, **own, **settings})
-    )
+    if settings is None:
+        return None
+    return Fix({"mode": "weight-only", "weight_type": config.weight_type, **own, **settings})
 
 
 def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
@@ -100,5 +102,5 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
         yield Fix({"calibrator": usual.calibrator})
     if own and config.reads_profile and is_not_faster(verdict):
         yield Fix(own)
-    if weights and (is_noisy or not has_int8):
+    if weights and (is_noisy or not has_int8 or verdict.cost.is_larger):
         yield weights

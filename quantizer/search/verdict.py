@@ -21,7 +21,7 @@ from ..costs.float_regions import is_unprofitable, without_int8
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
-from ..evaluation.grades import NARROW, WANTED_DROP, Decision
+from ..evaluation.grades import NARROW, ORDER, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
@@ -49,17 +49,11 @@ FEW_ROWS, TOO_FEW_ROWS = 16, 8
 
 @dataclass(frozen=True)
 class FloatNodes:
-    """Nodes that stay float for reasons of one code.
-
-    Attributes:
-        code: the code.
-        nodes: how many there are.
-        reason: the common reason, with names, and figures with their range.
-    """
+    """Nodes that stay float for reasons of one code."""
 
     code: ReasonCode
-    nodes: int
-    reason: str
+    nodes: int  # how many there are
+    reason: str  # the common reason, with names, and figures with their range
 
 
 def float_nodes(plan: QuantPlan) -> tuple[FloatNodes, ...]:
@@ -178,12 +172,6 @@ def _why_float(slow: int, noisy: int) -> str:
     return words and f"int8 arithmetic would {words}"
 
 
-def is_no_gain(composition: Composition, cost: Cost) -> bool:
-    """Whether a fix is useless: nothing is in int8, or it is larger than float, or int8 arithmetic slower."""
-    is_slower = cost.is_slower and not composition.is_weights_only
-    return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or is_slower
-
-
 MIN_SAVED = tuned(
     0.05,
     figure="of 32 models as built the least gains are 0 and 5.9 % of the size: at half nothing changes, at "
@@ -230,7 +218,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     ):
         sentence = "no arithmetic in int8: only weights, or keys and values, are quantized"
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
-    if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
+    if cost.is_larger and composition.uses_integers:
         yield cost.larger()
     if cost.is_slower and cost.latency is not None and not composition.has_floats_speed(cost):
         sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
@@ -244,24 +232,15 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The samples that a model was judged on.
+    """The samples that a model was judged on."""
 
-    Attributes:
-        samples, rows: their numbers; a batch has several rows, any other sample one.
-        of_samples: how many there are in all, those that the profile was made from included.
-        seen: whether the profile was made from the same samples.
-        source: their source, as the user named it.
-        sequences: number of their sequences, and of all sequences; (0, 0) if samples are independent.
-        are_held_out: whether nothing was chosen by them, as far as known.
-    """
-
-    samples: int
-    rows: int
-    of_samples: int
-    seen: bool
-    source: str
-    sequences: tuple[int, int] = (0, 0)
-    are_held_out: bool = True
+    samples: int  # their number
+    rows: int  # of them; a batch has several rows, any other sample one
+    of_samples: int  # how many there are in all, those that the profile was made from included
+    seen: bool  # whether the profile was made from the same samples
+    source: str  # as the user named it
+    sequences: tuple[int, int] = (0, 0)  # number of theirs, and of all; (0, 0) if samples are independent
+    are_held_out: bool = True  # whether nothing was chosen by them, as far as known
 
     @property
     def text(self) -> str:
@@ -318,6 +297,7 @@ class Fix:
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
         bytes: of the model.
+        lost: the speedup that the model has without the fix, and not with it, in words; "" for none.
         is_rise: whether a drop is a rise of the score, as of perplexity. Not in JSON.
     """
 
@@ -331,6 +311,7 @@ class Fix:
     predicted: float = 1.0
     drop_unit: str = "percentage points"
     bytes: int = 0
+    lost: str = ""
     is_rise: bool = field(default=False, metadata=NOT_IN_JSON)
 
     @property
@@ -354,13 +335,17 @@ class Fix:
         if self.drop is not None:
             rise = 0.0 + self.drop if self.is_rise else 0.0 - self.drop
             drop = f"{rise:+.2f} {self.drop_unit.removeprefix('percentage ')}"
-        return f"{', '.join(filter(None, [self.grade, self.figure, drop, self.speed, size]))} (measured)"
+        figures = filter(None, [self.grade, self.figure, drop, self.speed, size])
+        return f"{', '.join(figures)} (measured){self.lost}"
 
-    def with_figures(self, verdict: Verdict) -> Fix:
-        """Return it with the figures of the model that it makes."""
+    def with_figures(self, verdict: Verdict, than: Verdict | None = None) -> Fix:
+        """Return it with the figures of the model that it makes, and the loss of speed beside another."""
         scored, predicted, latency = verdict.score, verdict.predicted, verdict.latency
         in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
         words = "" if latency is None else latency.words or verdict.cost.speed
+        known = 1.0 if verdict.has_floats_speed else verdict.cost.speedup
+        before = None if than is None or than.latency is None else than.cost.speedup
+        is_lost = known is not None and before is not None and before > EVEN_RATIO * max(known, 1.0)
         return replace(
             self,
             sqnr=verdict.sqnr,
@@ -372,6 +357,7 @@ class Fix:
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
             bytes=verdict.quantized_bytes,
+            lost=f"; the speedup of {before:.2f} times is lost" if is_lost else "",
             is_rise=scored is not None and not scored.higher_is_better,
         )
 
@@ -521,6 +507,13 @@ class Verdict(Presented):
         return self.composition.has_floats_speed(self.cost)
 
     @property
+    def seems_slower(self) -> bool:
+        """Whether float is faster, or seems so on a busy machine."""
+        measured = 1.0 if self.latency is None else self.latency.speedup
+        seems = EVEN_RATIO * (self.cost.speedup or measured) < 1.0
+        return (self.cost.is_slower or seems) and not self.has_floats_speed
+
+    @property
     def _weights_only(self) -> str:
         """Return a note if all arithmetic is float, and, if known, that it is not faster; else ""."""
         if not self.composition.is_weights_only:
@@ -638,9 +631,13 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
 
 
 def with_fixes(
-    verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
+    verdict: Verdict,
+    cause: Sequence[Finding],
+    fixes: Sequence[Fix],
+    tried: Sequence[Verdict] = (),
+    left: str = "",
 ) -> Verdict:
-    """Return a verdict with its cause and fixes, or a finding: the number `tried`, or the reason to stop."""
+    """Return a verdict with its cause and fixes, or a finding: how many were `tried`, or why none was."""
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
@@ -651,12 +648,12 @@ def with_fixes(
     if not left:
         sentence = "qprof knows no other settings to try"
         if tried:
-            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried: none is better"
+            slow = any(one.seems_slower and ORDER[one.grade] < ORDER[verdict.grade] for one in tried)
+            number = f"{len(tried)} other plan{'s were' if len(tried) > 1 else ' was'}"
+            sentence = f"{number} tried: none is better{' and as fast as float' * slow}"
         sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
-            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
-            compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
-            sentence, code = f"keep the float model ({compared}): {sentence}", Code.KEEP_FLOAT
+            sentence, code = f"keep the float model: {sentence}", Code.KEEP_FLOAT
     has_boxes = any(one.kind == WORDS["detections"] for one in verdict.outputs[:1]) and verdict.score is None
     remedy = "--metric map50 scores the boxes, also without labels" if has_boxes else ""
     reason = Finding(code, sentence, remedy=remedy)

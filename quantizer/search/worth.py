@@ -7,7 +7,7 @@ the float model.
 from __future__ import annotations
 
 from ..evaluation.grades import ORDER
-from .verdict import USE_FLOAT, Fix, Verdict
+from .verdict import Verdict
 
 MIN_GAIN = 0.1  # share of its size, or of its time, that a model which is not good has to save
 
@@ -50,10 +50,3 @@ def takes_its_place(weights_only: Verdict, verdict: Verdict) -> bool:
     else:
         is_nearer = ORDER[weights_only.grade] < ORDER[verdict.grade]
     return is_nearer and is_smaller(weights_only) and not weights_only.cost.is_slower
-
-
-def use_float(fix: Fix | None = None, weights_only: Verdict | None = None) -> str:
-    """Return the advice to use the float model, or the smaller file that can be had, though it is slower."""
-    if fix is None or weights_only is None or weights_only.grade != "good" or not is_smaller(weights_only):
-        return USE_FLOAT
-    return f"{USE_FLOAT}, or for a smaller file {' '.join(fix.options)}: {fix.brings}"

@@ -121,6 +121,31 @@ def test_a_good_model_that_is_slower_than_float_is_improved_by_none_that_is_slow
     assert is_better(replace(unclear, predicted=1.5), small)
 
 
+def test_no_fix_is_slower_than_float_or_hides_what_is_lost() -> None:
+    times = {x: Latency(1.0, 1.0, x, x - 0.02, x + 0.02, 9, 9, 1, 1) for x in (0.52, 1.25, 2.5)}
+    busy = Latency(1.0, 1.0, 0.73, 0.5, 1.2, 9, 9, 1, 1)
+    weights = Composition(0.0, 1, weight_only=1)
+    none = replace(verdict(20.0, "none", predicted=None), composition=Composition(0.0, 0))
+    assert not is_better(replace(none, grade="good"), verdict(12.0, "fair"))
+    fair = replace(verdict(12.0, "fair"), latency=times[2.5])
+    for latency in (times[0.52], busy):
+        slow = replace(verdict(30.0, "good", predicted=None), latency=latency, composition=weights)
+        assert not is_better(slow, fair)
+        assert not is_better(slow, none)
+    slower = replace(verdict(30.0, "good"), latency=times[1.25])
+    assert is_better(slower, fair)
+    assert Fix().with_figures(slower, fair).brings.endswith("(measured); the speedup of 2.50 times is lost")
+    assert Fix().with_figures(fair, slower).brings.endswith("(measured)")
+
+
+def test_a_larger_model_has_the_quantized_weights_alone_as_a_fix() -> None:
+    larger = verdict(40.0, "good", size=400)
+    (weights,) = proposed(larger)
+    assert weights["mode"] == "weight-only"
+    assert is_better(verdict(20.0, "good", size=75), larger)
+    assert not is_better(verdict(60.0, "good", size=101), larger)
+
+
 def test_weights_alone_that_are_slower_than_float_have_int8_as_a_fix_or_say_that_none_is_better() -> None:
     slow, parts = Latency(1.0, 1.0, 0.8, 0.78, 0.82, 9, 9, 1, 1), Composition(None, 1, weight_only=1)
     small = replace(verdict(20.0, "good", predicted=None), latency=slow, composition=parts)
@@ -128,9 +153,12 @@ def test_weights_alone_that_are_slower_than_float_have_int8_as_a_fix_or_say_that
     fixes = list(proposed_fixes(small, load_recipe("onnxruntime-x86", few)))
     assert [fix.options for fix in fixes] == [("--as", "weight-only-8"), ("--as", "int8")]
     assert not proposed(replace(small, latency=None), **few)
-    assert with_fixes(small, (), fixes, 2).findings == ()
-    assert with_fixes(small, (), (), 2).findings[0].text == "2 other plans were tried: none is better"
-    assert not with_fixes(replace(small, latency=None), (), (), 2).findings
+    assert with_fixes(small, (), fixes).findings == ()
+    tried = (verdict(20.0, "fair"), verdict(20.0, "fair"))
+    assert with_fixes(small, (), (), tried).findings[0].text == "2 other plans were tried: none is better"
+    assert not with_fixes(replace(small, latency=None), (), (), tried).findings
+    poor, good = replace(small, grade="poor"), replace(small, grade="good")
+    assert with_fixes(poor, (), (), (good,)).findings[0].text.endswith("none is better and as fast as float")
 
 
 def scored(found: Verdict, drop: float, by: Literal["score", "outputs"]) -> Verdict:
@@ -200,22 +228,19 @@ def test_the_cause_is_the_worst_node() -> None:
 
 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
-    (found,) = with_fixes(verdict(5.0, "poor"), (), (), 3).findings
-    assert found.text.startswith(
-        "keep the float model (100 B -> 25 B, 4.00 times smaller, 2.00 times as fast, predicted, output"
-    )
-    assert found.text.endswith("3 other plans were tried: none is better")
+    (found,) = with_fixes(verdict(5.0, "poor"), (), (), [verdict(5.0, "poor")] * 3).findings
+    assert found.text == "keep the float model: 3 other plans were tried: none is better"
 
 
 def test_a_detector_without_a_better_plan_is_to_be_scored() -> None:
     poor = verdict(5.0, "poor")
     boxes = replace(poor, outputs=tuple(replace(one, kind="detections") for one in poor.outputs))
-    (found,) = with_fixes(boxes, (), (), 3).findings
+    (found,) = with_fixes(boxes, (), (), [boxes] * 3).findings
     assert found.remedy == "--metric map50 scores the boxes, also without labels"
 
 
 def test_where_nothing_was_tried_the_reason_is_told() -> None:
-    (found,) = with_fixes(verdict(5.0, "poor"), (), (), 0, "there was no time").findings
+    (found,) = with_fixes(verdict(5.0, "poor"), (), (), left="there was no time").findings
     assert found.text == "no other settings were tried: there was no time"
 
 

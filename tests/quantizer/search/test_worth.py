@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 from qprof_onnx.quantizer.evaluation.grades import Grade
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.search.verdict import Composition, Fix, Verdict, verdict_of
+from qprof_onnx.quantizer.search.verdict import Composition, Verdict, verdict_of
 from qprof_onnx.quantizer.search.worth import (
     gains_nothing,
     is_in_vain,
     takes_its_place,
-    use_float,
     why_in_vain,
 )
 
@@ -99,13 +98,6 @@ def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None
     nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
     assert not takes_its_place(verdict("fair", 30, 1.0), nothing)
     assert takes_its_place(verdict("good", 30, 1.0), nothing)
-
-
-def test_the_float_model_is_advised_with_the_smaller_file_that_can_be_had() -> None:
-    fix = Fix({"mode": "weight-only", "weight_type": "int8"}, grade="good", figure="no difference", bytes=30)
-    smaller = "or for a smaller file --as weight-only-8: good, no difference, 30 B (measured)"
-    assert use_float(fix, verdict("good", 30, 1.0)) == f"use the float model, {smaller}"
-    assert {use_float(), use_float(fix, verdict("good", 95, 1.0))} == {"use the float model"}
 
 
 def test_outputs_that_cannot_be_graded_speak_against_no_quantized_weights() -> None:
