@@ -162,7 +162,7 @@ class Evaluation(Presented, document="evaluation"):
         score = self.score
         unfit = score is not None and score.is_at_chance and score.rows >= MIN_REFUSED_ROWS
         if score is not None and score.unit == "%":  # rows of one class fit the truth of each other
-            unfit = unfit and score.float_score < MIN_RIGHT_PERCENT
+            unfit = (unfit and score.float_score < MIN_RIGHT_PERCENT) or not score.has_something_right
         codes = (*VOID, *((Code.DOUBTFUL_TRUTH,) if unfit else ()))
         return tuple(finding for finding in self.findings if finding.code in codes)
 

@@ -99,3 +99,12 @@ def test_labels_of_which_the_float_model_has_none_right_are_refused() -> None:
     labels = (np.loadtxt(LABELS, dtype=int) + 1) % 10
     with pytest.raises(qprof.DataError, match="labels: the float model gets nothing right"):
         qprof.evaluate(MODEL, MODEL, HELD_OUT, labels=labels, latency=False)
+
+
+def test_few_labels_of_which_the_float_model_has_none_right_end_without_a_verdict() -> None:
+    """It was "fair: accuracy 0.00 -> 0.00 % of 5 held-out rows", with exit code 0."""
+    images = np.load(sorted(HELD_OUT.glob("*.npz"))[0])["image"][:5]
+    labels = (np.loadtxt(LABELS, dtype=int)[:5] + 1) % 10
+    found = qprof.evaluate(MODEL, MODEL, [{"image": images}], labels=labels, latency=False)
+    assert (found.verdict.grade, found.passed) == ("none", False)
+    assert found.verdict.sentence.startswith("none: the float model gets nothing right")
