@@ -130,8 +130,7 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
 
 
 NEAR = 0.66
-"""Likeness from which on a known word may be meant: below it guesses are of other things, as `split` for
-"inspect"."""
+"""Likeness from which on a known word may be meant; that of `split` and "inspect" is lower."""
 
 
 OF_OTHER_TOOLS: Mapping[str, str] = {

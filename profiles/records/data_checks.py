@@ -182,8 +182,7 @@ def looks_channels_last(record: InputProfile) -> bool:
 
 
 def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
-    """Return whether a float input has one value everywhere; 0, as in a state, counts only for a single
-    input."""
+    """Return whether a float input has one value everywhere; 0 counts only if there is no other input."""
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or tensor.count <= runs or tensor.minimum != tensor.maximum:
         return False

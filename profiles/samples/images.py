@@ -378,7 +378,9 @@ def _picture_size(
 ) -> tuple[int, int] | None:
     """Return height and width of the input, from the model or the recipe; None if no step needs them."""
     given = None if recipe.size is None else pair(recipe.size)
-    wanted = given or (None, None)
+    name, _, own = spec.recipe.partition(":")  # the metadata's, for the free sides of a model
+    stated = [int(side) for side in own.split("x")] if own and name == where else [None]
+    wanted = given or (stated[0], stated[-1])
     height, width = (side if isinstance(side, int) else wanted[axis] for axis, side in enumerate(sides))
     if given and given != (height, width):
         raise ConfigError(
@@ -389,8 +391,7 @@ def _picture_size(
     if recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center":
         advice = "write that of training, as size: 224, or size: [192, 256] for height and width"
         if where.isidentifier():  # a built-in recipe
-            own = spec.recipe if spec.recipe.startswith(f"{where}:") else f"{where}:224"
-            advice = f"write that of training, as --preprocess {own}, or :192x256 for height and width"
+            advice = f"write that of training, as --preprocess {where}:224, or :192x256 for height and width"
         raise ConfigError(f"{where}: the size is not known: input '{spec.name}' is {spec}; {advice}")
     return None
 
@@ -572,10 +573,12 @@ def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArr
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the pictures of a folder, and of the folders in it, as samples; or one picture."""
     if not preprocessing.reader:
+        is_sized = ":" in inputs[0].recipe or all(isinstance(n, int) for n in (inputs[0].shape or ("",))[1:])
+        size = "" if is_sized else ":224x224, with the size of training"
         raise DataError(
             f"{source}: contains pictures, which must be resized and normalised as in training; say "
             f"how with --preprocess {', '.join(BUILT_IN)}, or FILE (a recipe, or the model's own "
-            f"preprocessor_config.json), for example: --data {source} --preprocess {inputs[0].recipe}"
+            f"preprocessor_config.json), for example: --data {source} --preprocess {inputs[0].recipe}{size}"
         )
     encoder = image_encoder(preprocessing, inputs)
     (files, others), shown = image_and_other_files(source), shown_location(source)

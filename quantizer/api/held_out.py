@@ -113,8 +113,7 @@ def read_digests(
 
 
 def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the positions of the held-out samples, ascending: a quarter, drawn by their digests; () if all
-    are equal.
+    """Return the positions of the held-out samples, ascending: a quarter, drawn by digest; () if all equal.
 
     Fewer than 16 samples give four, or half of them. If samples are steps of sequences (numbers of each
     sample), a quarter of the whole sequences is held out. Names, order and a seed do not matter; an added
@@ -146,8 +145,7 @@ def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenS
 
 
 def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], bool]) -> Evaluation:
-    """Return an evaluation with a warning if the model's profile was made from its samples, all or those not
-    held out."""
+    """Return an evaluation with a warning if the profile is of all its samples, or of those not held out."""
     rows = evaluation.digests
     held_out = {*held_out_positions(rows, evaluation.sequences)} if len(rows) > 1 else set[int]()
     for profiled in (range(len(rows)), [at for at in range(len(rows)) if at not in held_out]):

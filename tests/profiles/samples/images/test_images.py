@@ -128,17 +128,19 @@ def test_other_files_are_passed_over_and_counted(photos: Path) -> None:
 def test_pictures_without_a_recipe_are_refused_with_the_choices(photos: Path) -> None:
     message = refusal(photos, None)
     assert "imagenet, clip, yolo, raw" in message
-    assert f"--data {photos} --preprocess imagenet" in message
+    assert message.endswith(f"--data {photos} --preprocess imagenet")
+    assert "--preprocess imagenet:224x224, with the size of" in refusal(photos, None, spec(1, 3, "h", None))
 
 
-@pytest.mark.parametrize("given", [None, "yolo"])
-def test_pictures_for_a_model_of_ultralytics_are_refused_with_its_recipe(
-    photos: Path, given: str | None
-) -> None:
+def test_a_model_of_ultralytics_states_its_recipe_and_the_size_of_its_free_sides(photos: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,3,H,W] x) => (float[] y) { y = Relu (x) }'
     model = ir.from_onnx_text(text)
     model.metadata_props.update({"task": "detect", "imgsz": "[320, 640]"})
-    assert "--preprocess yolo:320x640" in refusal(photos, given, *input_specs(model))
+    inputs = input_specs(model)
+    assert refusal(photos, None, *inputs).endswith("--preprocess yolo:320x640")
+    assert arrays(photos, "yolo", *inputs)[0].shape == (1, 3, 320, 640)
+    assert arrays(photos, "yolo:32", *inputs)[0].shape == (1, 3, 32, 32)
+    assert "--preprocess raw:224" in refusal(photos, "raw", *inputs)
 
 
 def test_a_recipe_decides_what_is_read_of_a_folder_of_arrays_and_pictures(tmp_path: Path) -> None:
