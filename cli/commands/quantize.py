@@ -99,9 +99,9 @@ def command(
 ) -> None:
     """Quantize a model, from samples or from its profile.
 
-    With --data, qprof profiles three quarters of the samples, quantizes, and tests the result on the rest.
-    The plan, and a profile to reuse, are stored in OUT.qprof. With --data and --profile, all samples test.
-    --as int8-dynamic and weight-only-... need neither.
+    With --data, qprof profiles three quarters of the samples, quantizes, and tests the result on the rest
+    (of fewer than 16 samples on four, or half). The plan, and a profile to reuse, are stored in OUT.qprof.
+    With --data and --profile, all samples test. --as int8-dynamic and weight-only-... need neither.
 
     \b
     Examples:

@@ -294,7 +294,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     is_split = False
     if free_rows and content is Content.SAMPLE:
         is_batch = isinstance(dimension, str) and re.fullmatch(BATCH_NAMES, dimension) is not None
-        alone = recipe.rows is None and is_file(source) and free_rows > 1
+        alone = recipe.rows is None and len(files) == 1 and free_rows > 1
         is_split = recipe.rows == "split" or (alone and is_batch)
 
     if content in (Content.ROWS, Content.ITEMS) or is_split:
@@ -309,7 +309,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if content is Content.ROW:
         sentence = f"{named}: each file is one row, and gets the axis of rows"
         findings = (Finding(Code.READING_ASSUMED, sentence, shown),)
-    elif is_file(source) and recipe.rows is None and free_rows > 1:
+    elif len(files) == 1 and recipe.rows is None and free_rows > 1:
         sentence = (
             f"{named}: the file is one sample, as the model's leading dimension is not named as a batch"
         )

@@ -73,6 +73,14 @@ def test_another_free_dimension_is_not_split_but_noted(tmp_path: Path) -> None:
     assert "not named as a batch" in str(samples.findings[0])
 
 
+def test_the_only_file_of_a_folder_is_read_as_that_file(tmp_path: Path) -> None:
+    """It was one sample, judged on its own data, and as a file 64 samples."""
+    file = saved(tmp_path, numbers(4, 3))
+    read = [open_samples(source, (spec("N", 3),)) for source in (file, tmp_path)]
+    assert [shapes(samples) for samples in read] == [[(1, 3)] * 4] * 2
+    assert [sample.name for sample in read[0]] == [sample.name for sample in read[1]]
+
+
 def test_the_files_of_a_folder_are_samples_as_they_are(tmp_path: Path) -> None:
     samples = open_samples(saved(tmp_path, numbers(5, 3), numbers(2, 3)), (spec("N", 3),))
     assert shapes(samples) == [(5, 3), (2, 3)]
