@@ -40,17 +40,18 @@ def plain_lines(
     task: str, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic, unit: str = "sample"
 ) -> Progress:
     """Return a `Progress` that writes a line after 5 seconds, after 10 more, 20 more, and at a late end."""
-    start = clock()
+    start = first = clock()
     wait = SECONDS_BETWEEN_LINES
 
     def report(done: int, total: int | None) -> None:
-        nonlocal wait
+        nonlocal wait, first
         now = clock()
+        first = now if done == 1 else first  # its time has work that comes once, such as loading
         if now - start >= wait or (done == total and wait > SECONDS_BETWEEN_LINES):
             wait = 2 * wait + SECONDS_BETWEEN_LINES
             left = ""
-            if total is not None and done < total:
-                left = f", {(now - start) / max(done, 1) * (total - done):.0f} s left"
+            if total is not None and 1 < done < total:
+                left = f", {(now - first) / (done - (first > start)) * (total - done):.0f} s left"
             write(f"{task}: {counted(done, total, unit)}, {rate(done, now - start)}{left}")
 
     return report

@@ -245,8 +245,9 @@ def _lines_of_others(recipe: AudioRecipe, specs: Sequence[InputSpec]) -> tuple[l
     names = (spec.name for spec in specs if spec.dtype.kind == "i")
     rates = {name: recipe.rate for name in names if name.lower() == "sr" or "rate" in name.lower()}
     is_fixed = any(spec.shape and isinstance(spec.shape[-1], int) for spec in signals)
-    is_cut = recipe.window or is_fixed or not any(spec.fed_by for spec in others)
-    return signals, values_advice(others, rates) + ("" if is_cut else f", and {STEP}")
+    is_cut = recipe.window or recipe.hop or not any(spec.fed_by for spec in others)
+    step = "'hop: N' if windows overlap (512 for the 576 of Silero VAD)" if is_fixed else STEP
+    return signals, values_advice(others, rates) + ("" if is_cut else f", and {step}")
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:

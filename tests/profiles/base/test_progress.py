@@ -27,6 +27,15 @@ def test_a_plain_line_has_count_rate_and_time_left() -> None:
     assert lines_of([(6.0, 12, 48)]) == ["profiling: 12 of 48 samples, 2.0 a second, 18 s left"]
 
 
+def test_the_time_left_leaves_out_the_first_sample_which_loads_the_model() -> None:
+    """It said 10142 s for 13 s: the first of 1235 samples took 8 s, the others 90 a second."""
+    lines = lines_of([(8.0, 1, 1235), (9.0, 91, 1235), (19.0, 991, 1235)])
+    assert lines == [
+        "profiling: 1 of 1235 samples, 8 s each",
+        "profiling: 991 of 1235 samples, 52.2 a second, 3 s left",
+    ]
+
+
 def test_plain_lines_become_rarer_the_longer_it_takes() -> None:
     lines = lines_of([(second, second, 1000) for second in range(1, 101)])
     assert [int(line.split()[1]) for line in lines] == [5, 15, 35, 75]

@@ -78,7 +78,9 @@ def test_an_input_that_an_output_is_called_like_is_offered_as_a_state(tmp_path: 
     state = replace(spec("state", np.float32, (2, None, 128)), fed_by="stateN")
     inputs = [WAVEFORM, state, spec("sr", np.int64, ())]
     text = refusal(saved(tmp_path, np.arange(4)), inputs, recipe(tmp_path))
-    assert text.endswith("add to the recipe 'state: {stateN: state}' and 'constants: {sr: 8000}'")
+    lines = "add to the recipe 'state: {stateN: state}' and 'constants: {sr: 8000}'"
+    assert text.endswith(f"{lines}, and 'hop: N' if windows overlap (512 for the 576 of Silero VAD)")
+    assert refusal(tmp_path, inputs, recipe(tmp_path, "hop: 3")).endswith(lines)
 
 
 def test_zeros_for_what_looks_like_a_state_are_refused_with_the_line_that_feeds_it_back(
