@@ -184,20 +184,21 @@ class QuantizeResult(Presented, document="quantization"):
         return (self.model if path is None or not path.is_file() else path), name
 
     def headline(self) -> str:
-        """Return the model, its size, and how many nodes are of each kind."""
+        """Return the verdict if there is one, the model, its size, and how many nodes are of each kind."""
         sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
-        return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
+        verdict = "" if self.verdict is None else f"{self.verdict.sentence}; "
+        name, nodes = self.model_path or self.plan.model.file, self.plan.headline().split(", ", 1)[1]
+        return f"{verdict}{name}, {sizes}, {nodes}"
 
     def presentation(self) -> Presentation:
         """Return sizes, settings and findings; how many nodes are of each kind, and why some stay float."""
-        facts = [("verdict", self.verdict.sentence)] if self.verdict is not None else []
         of_plan = self.plan.presentation()
-        facts += [*self.figures(), *of_plan.facts]
+        facts = (*self.figures(), *of_plan.facts)
         kinds = tuple((str(count), kind) for kind, count in self.kinds.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
         tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
-        return Presentation(tuple(facts), tuple(tables), of_plan.findings)
+        return Presentation(facts, tuple(tables), of_plan.findings)
 
     def figures(self, *, every: bool = False) -> Iterator[tuple[str, str]]:
         """Yield name and text of size, quality, speed and fraction of int8; `every` adds all outputs."""

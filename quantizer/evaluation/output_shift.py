@@ -239,11 +239,11 @@ class OutputShift:
         return f"{what} {value} (limit {limit})"
 
     @property
-    def changes(self) -> bool:
-        """Whether more answers or whole sequences than one change, and too many to be good."""
+    def changes(self) -> list[Agreement]:
+        """The answers and the whole sequences, if more than one changes, and too many to be good."""
         many = self.answers if self.answers and self.answers.total >= LEAST_ANSWERS else None
         known = (one for one in (self.sequences, many) if one is not None)
-        return any(one.total - one.same > 1 and one.ratio < SAME_GOOD for one in known)
+        return [one for one in known if one.total - one.same > 1 and one.ratio < SAME_GOOD]
 
     @property
     def alike(self) -> str:
@@ -251,9 +251,11 @@ class OutputShift:
         if self.measure is Measure.NONE:
             return self.aside
         shares = {"answers": self.answers, "sequences": self.sequences}
-        equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one and one.same < one.total]
-        wanted = f" (limit {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
-        return ", ".join(filter(None, [f"{', '.join(equal)} the same{wanted}" if equal else "", self.aside]))
+        few = self.changes if self.excess <= 1.0 else []
+        limit = f" (limit {100 * SAME_GOOD:g} %)"
+        known = [(one, of) for of, one in shares.items() if one and one.same < one.total]
+        equal = [f"{_equal(one)} of the {of} the same{limit * (one in few)}" for one, of in known]
+        return ", ".join(filter(None, [*equal, self.aside]))
 
     @property
     def measured(self) -> str:

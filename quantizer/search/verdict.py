@@ -63,37 +63,22 @@ def float_nodes(plan: QuantPlan) -> tuple[FloatNodes, ...]:
 
 @dataclass(frozen=True)
 class Composition:
-    """The kinds of the nodes and weights of a quantized model.
+    """The kinds of the nodes and weights of a quantized model."""
 
-    Attributes:
-        int8_share: fraction of the multiply-adds in integers or in floats of few bits, in [0, 1]; None in
-            mode weight-only, and without a profile, which is needed to count them.
-        quantized: number of nodes that compute in integers or have quantized weights.
-        weight_only: of `quantized`, those that have quantized weights and compute in float.
-        caches: number of float nodes that keep keys and values in int8; none of `quantized`.
-        is_unprofitable: whether arithmetic in int8 is left out mainly as it would save too little time, which
-            a note of the plan says.
-        nodes: how many there are in all.
-        wider: formats of weights that differ from the setting, see `other_formats`; "" if there are none.
-        float_type: the floating-point type of products, "" for integers.
-        products: operator -> number of its nodes that multiply by a matrix or a kernel.
-        int8_products: how many of these `int8_share` counts.
-        runs_in_float: whether a run computes only in float, from weights that are float after loading.
-        why_float: why arithmetic in int8 is left out: noise, time or both; "" if it is not.
-    """
-
+    # fraction of the multiply-adds in integers or in floats of few bits, in [0, 1]; None in mode weight-only,
+    # and without a profile, which is needed to count them
     int8_share: float | None
-    quantized: int
-    weight_only: int = 0
-    caches: int = 0
-    is_unprofitable: bool = False
-    nodes: int = 0
-    wider: str = ""
-    float_type: str = ""
-    products: Mapping[str, int] = field(default_factory=dict)
-    int8_products: int = 0
-    runs_in_float: bool = False
-    why_float: str = ""
+    quantized: int  # nodes that compute in integers or have quantized weights
+    weight_only: int = 0  # of `quantized`, those that have quantized weights and compute in float
+    caches: int = 0  # float nodes that keep keys and values in int8; none of `quantized`
+    is_unprofitable: bool = False  # whether int8 is left out mainly as it saves too little time
+    nodes: int = 0  # in all
+    wider: str = ""  # formats of weights that differ from the setting, see `other_formats`
+    float_type: str = ""  # the floating-point type of products, "" for integers
+    products: Mapping[str, int] = field(default_factory=dict)  # operators that multiply, with their numbers
+    int8_products: int = 0  # how many of these `int8_share` counts
+    runs_in_float: bool = False  # whether a run computes only in float, from weights made float once
+    why_float: str = ""  # why arithmetic in int8 is left out: noise, time or both; "" if it is not
 
     def source_of(self, speedup: float | None) -> str:
         """Return the cause of a speedup, if that is not int8; "" for a model that is not faster."""
@@ -630,6 +615,16 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
     return replace(verdict, grade="none", findings=gravest_first([*reasons, *others]), fixes=())
 
 
+SCORED_BY: Mapping[str, str] = {
+    WORDS["detections"]: "--metric map50, also without labels",
+    WORDS["decision"]: "--labels FILE",
+    WORDS["embedding"]: "--labels FILE --metric recall@1",
+    WORDS["signal"]: "--labels FOLDER --metric psnr",
+    WORDS["values"]: "--labels FILE --metric mae",
+}
+"""The metric that fits an output, by its kind; for texts it is `cer`."""
+
+
 def with_fixes(
     verdict: Verdict,
     cause: Sequence[Finding],
@@ -654,9 +649,10 @@ def with_fixes(
         sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             sentence, code = f"keep the float model: {sentence}", Code.KEEP_FLOAT
-    has_boxes = any(one.kind == WORDS["detections"] for one in verdict.outputs[:1]) and verdict.score is None
-    remedy = "--metric map50 scores the boxes, also without labels" if has_boxes else ""
-    reason = Finding(code, sentence, remedy=remedy)
+    worst, metric = verdict.worst, ""
+    if worst is not None and verdict.score is None and not (vain or worst.is_destroyed):
+        metric = "--labels FILE --metric cer" if worst.sequences else SCORED_BY.get(worst.kind, "")
+    reason = Finding(code, sentence, remedy=f"a score may decide: {metric}" if metric else "")
     return replace(verdict, findings=gravest_first([reason, *verdict.findings]))
 
 

@@ -18,7 +18,8 @@ DIGITS = ROOT / "examples" / "digits"
 STEP = re.compile(
     r"^(?:try +--.*: (?P<promise>\w+, .*) \(measured\)\n +qprof (?P<command>.*)"
     r"|deploy .*: (?P<page>docs/.*)"
-    r"|.*(?:none is better|no other settings to try)(?:; the noisiest layer is (?P<layer>.*))?"
+    r"|.*(?:none is better|no other settings to try)(?:; the noisiest layer is (?P<layer>[^;\n]*))?"
+    r"(?:; a score may decide: --.*)?"
     r"|verdict +none: .*; (?P<float>use the float model))$",
     re.MULTILINE,
 )

@@ -29,7 +29,8 @@ def test_arrays_and_labels_lead_to_a_model_with_a_verdict(tmp_path: Path) -> Non
     assert result.model_path is None
     assert result.judged is not None
     assert result.judged.profile == ""
-    assert "* verdict: good: accuracy 100.00 -> 100.00 % of " in result.to_markdown()
+    assert repr(result).startswith("<QuantizeResult: good: accuracy 100.00 -> 100.00 % of ")
+    assert result.to_markdown().startswith("## good: accuracy 100.00 -> 100.00 % of ")
     result.save(tmp_path / "q.onnx")
 
 

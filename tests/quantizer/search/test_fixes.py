@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from qprof_onnx.profiles.base.findings import Code
+from qprof_onnx.quantizer.evaluation.compare import Agreement
 from qprof_onnx.quantizer.evaluation.grades import Decision
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
@@ -236,7 +237,40 @@ def test_a_detector_without_a_better_plan_is_to_be_scored() -> None:
     poor = verdict(5.0, "poor")
     boxes = replace(poor, outputs=tuple(replace(one, kind="detections") for one in poor.outputs))
     (found,) = with_fixes(boxes, (), (), [boxes] * 3).findings
-    assert found.remedy == "--metric map50 scores the boxes, also without labels"
+    assert found.remedy == "a score may decide: --metric map50, also without labels"
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("a decision", "--labels FILE"),
+        ("an embedding", "--labels FILE --metric recall@1"),
+        ("values", "--labels FILE --metric mae"),
+        ("a state", ""),
+    ],
+)
+def test_a_fair_model_without_a_fix_is_to_be_scored_by_a_metric_of_its_kind(kind: str, advice: str) -> None:
+    fair = verdict(16.0, "fair")
+    of_kind = replace(fair, outputs=(replace(fair.outputs[0], kind=kind),))
+    (found,) = with_fixes(of_kind, (), (), [fair]).findings
+    assert found.remedy == (f"a score may decide: {advice}" if advice else "")
+    (found,) = with_fixes(scored(of_kind, 0.5, "outputs"), (), (), [fair]).findings
+    assert found.remedy == ""
+
+
+def test_texts_are_to_be_scored_by_characters_and_each_limit_follows_its_figure() -> None:
+    fair = verdict(19.0, "fair")
+    answers, few = (Agreement("top-1", same, total, same / total) for same, total in ((988, 1000), (98, 100)))
+    sequences = Agreement("equal", 7, 12, 7 / 12)
+    read = replace(verdict(19.0, "fair").outputs[0], answers=answers, sequences=sequences, kind="a decision")
+    assert read.alike == (
+        "98.8 % of the answers the same (limit 99.5 %), 58.3 % of the sequences the same (limit 99.5 %)"
+    )
+    assert replace(read, answers=few).alike == (
+        "98.0 % of the answers the same, 58.3 % of the sequences the same (limit 99.5 %)"
+    )
+    (found,) = with_fixes(replace(fair, outputs=(read,)), (), (), [fair]).findings
+    assert found.remedy == "a score may decide: --labels FILE --metric cer"
 
 
 def test_where_nothing_was_tried_the_reason_is_told() -> None:
