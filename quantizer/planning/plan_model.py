@@ -309,7 +309,7 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     )
 
 
-NOT_HERE = "not predicted for this processor"
+NOT_HERE = "not predicted: no table of times has this processor's instruction sets"
 
 PRINTED = 0.005  # half of the last digit of a printed ratio
 

@@ -187,12 +187,14 @@ def _sizes(results: Results) -> tuple[int | None, int | None]:
 
 
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:
+    """Return the predicted time of both models on this processor, None if its kernels were not measured."""
     if analysis is None or analysis.costs is None or analysis.table is None:
         return None
     before, after = analysis.file_us, total_microseconds(analysis.costs, analysis.graph, analysis.plan)
     where = analysis.table.conditions.processor
-    how = "predicted" if processor().has_kernels_of(where) else f"predicted for another processor ({where})"
-    return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, how, where)
+    if not processor().has_kernels_of(where):
+        return None
+    return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
 
 
 def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Results) -> dict[str, str]:

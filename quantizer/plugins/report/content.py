@@ -164,7 +164,7 @@ class Speed:
     speedup: float  # their ratio; above 1 the quantized model is faster
     low: float | None  # its quartiles; None where it was not measured
     high: float | None
-    how: str  # "measured", or "predicted" from a table of kernels, maybe for another processor
+    how: str  # "measured", or "predicted" from a table of kernels of this processor
     where: str  # the processor of the table, or threads and samples
 
     @property

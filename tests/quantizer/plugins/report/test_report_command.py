@@ -86,20 +86,16 @@ def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path:
     assert result.stdout.count("200") == 1
 
 
-@pytest.mark.parametrize(
-    ("features", "how"),
-    [(("avx2",), "predicted"), (("asimddp",), "predicted for another processor (AMD EPYC")],
-)
-def test_times_are_predicted_by_the_kernels_of_this_processor(
-    made: Path, profile: Path, monkeypatch: pytest.MonkeyPatch, features: tuple[str, ...], how: str
+@pytest.mark.parametrize(("features", "how"), [(("avx2",), "predicted"), (("asimddp",), None)])
+def test_times_are_predicted_by_the_kernels_of_this_processor_or_not_at_all(
+    made: Path, profile: Path, monkeypatch: pytest.MonkeyPatch, features: tuple[str, ...], how: str | None
 ) -> None:
     monkeypatch.setattr(target, "costs_of", cost_table.costs_of)  # tests have no times, if they do not ask
     for module in (estimates, assemble):
         monkeypatch.setattr(module, "processor", lambda: Processor("x86_64", "", features))
     made_of = report(MODEL, made / "out.onnx", profile=profile, config=load_recipe())
-    assert made_of.speed is not None
-    assert made_of.speed.how.startswith(how)
-    assert ("avx512_vnni" in made_of.speed.where) is (features != ("avx2",))
+    assert (None if made_of.speed is None else made_of.speed.how) == how
+    assert made_of.speed is None or "avx512_vnni" not in made_of.speed.where
 
 
 def test_quantize_writes_its_report(made: Path) -> None:
