@@ -169,7 +169,8 @@ def _mse(
 
     coarse, fine = _cuts()
     low, high = best(floor * coarse, ceiling * coarse)
-    for around_low, around_high in ((floor * coarse, ceiling * coarse), (low * fine, high * fine)):
+    around = ((floor * coarse, ceiling * coarse), (low * fine, high * fine))
+    for around_low, around_high in around if floor < 0.0 < ceiling else around[1:]:
         if ceiling > 0.0:
             highs = np.append(high, np.minimum(around_high, ceiling))
             low, high = best(np.full(highs.size, low), highs)
