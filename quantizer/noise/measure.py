@@ -40,7 +40,7 @@ from ...profiles.runtime.providers import (
 from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
-from ..model.graph import constant_of, is_constant, nodes_run_by
+from ..model.graph import constant_of, nodes_run_by
 from ..numerics.affine import INT8, QuantParams, fake_quantized
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import draws, facts_of, rule_of
@@ -233,8 +233,8 @@ def float_input(prefix: str, name: str) -> str:
 # The copy with weights rounded to int8, as they are where nothing else is decided ------------------------
 
 
-def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
-    """Yield the float constants that a node multiplies with or reads entries of, by input index.
+def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout, ir.Value, Array]]:
+    """Yield the float constants that a node multiplies with or reads entries of, each after its input index.
 
     The scale of a normalisation is excluded: if the normalisation stays float, so does its scale.
     """
@@ -243,8 +243,9 @@ def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
         if layout is (rule.weight if rule else None) and not layout.is_product:
             continue
         value = node.inputs[layout.index] if layout.index < len(node.inputs) else None
-        if value is not None and value.dtype == ir.DataType.FLOAT and is_constant(value):
-            yield layout.index, layout
+        weight = constant_of(value)
+        if value is not None and value.dtype == ir.DataType.FLOAT and weight is not None:
+            yield layout.index, layout, value, weight
 
 
 def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> QuantParams | None:
@@ -264,11 +265,7 @@ def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]
     copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
     for outer in copy.graph:
         for node in nodes_run_by(outer):
-            for index, layout in quantizable_constants(node):
-                value = node.inputs[index]
-                weight = constant_of(value)
-                assert value is not None
-                assert weight is not None
+            for index, layout, value, weight in quantizable_constants(node):
                 key = str(value.name), layout.axis(node, weight.ndim)
                 if key not in rounded:
                     params = params_of_rounded_weight(node, layout, weight)
@@ -298,9 +295,6 @@ def _values_after(model: ir.Model, names: set[str], nodes: set[ir.Node]) -> froz
 
 
 # The model and its copies, run on one sample -------------------------------------------------------------
-
-SESSIONS = 4
-"""Sessions open together: the model, copies with rounded activations, and one with rounded weights."""
 
 Errors = Mapping[str, float | None]
 """The sum of the squares of each tensor's error in one sample; None for another shape, or a failed copy."""
@@ -458,11 +452,11 @@ class NoiseRuns:
             return self._opened[key]
 
     def _session(self, model: ir.Model) -> ort.InferenceSession:
-        """Open a copy: one thread inside an operator, memory returned when a tensor is freed."""
-        options = new_session_options(SESSIONS * weight_bytes(model))
+        """Open a copy, with one thread. Up to four are open: the model, and those with rounded values."""
+        options = new_session_options(4 * weight_bytes(model))
         options.graph_optimization_level = OPTIMISATION
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.enable_mem_pattern = False
         options.use_deterministic_compute = True
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED

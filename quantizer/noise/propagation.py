@@ -42,7 +42,7 @@ from ...profiles.records.profile import (
     TensorProfile,
     pooled_noise,
 )
-from ..model.graph import constant_of, nodes_run_by, output_name
+from ..model.graph import nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
@@ -542,11 +542,9 @@ def _noise_of_own_weights(gains: NoiseGains, node: Node, result: str, known: Wei
     """Return the noise that the weights of a node bring into its result in int8, as they were measured."""
     total = 0.0
     for run in nodes_run_by(node.ir_node):
-        for index, layout in quantizable_constants(run):
-            value = run.inputs[index]
-            exact = constant_of(value)
-            params = None if exact is None else params_of_rounded_weight(run, layout, exact)
-            if value is None or exact is None or params is None or not exact.any():
+        for index, layout, value, exact in quantizable_constants(run):
+            params = params_of_rounded_weight(run, layout, exact)
+            if params is None or not exact.any():
                 continue
             key = (str(value.name), params)
             share = known.get(key)

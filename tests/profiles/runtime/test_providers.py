@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.tool import tool_name
@@ -170,3 +172,17 @@ def test_every_command_that_runs_a_model_ends_with_2_where_there_is_no_such_prov
 
 
 MODEL = str(DIGITS / "model.onnx")
+
+
+def test_a_session_takes_the_memory_that_an_earlier_one_left(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    size = 1 << 24  # 64 MiB, 16,384 pages of 4 KiB
+    head = f'<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[{size}] y)'
+    path = tmp_path / "expand.onnx"
+    onnx.save(onnx.parser.parse_model(f"{head} <int64[1] s = {{{size}}}> {{ y = Expand(x, s) }}"), path)
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        new_session(str(path), new_session_options(), CPU).run(None, {"x": np.ones(1, np.float32)})
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert max(faults[1:]) < 2_000
