@@ -49,7 +49,13 @@ def name_of(page: Path) -> str:
 
 
 def twice_as_fast(
-    run_float: Run, run_quantized: Run, samples: int, settings: LatencySettings, clock: object = None
+    run_float: Run,
+    run_quantized: Run,
+    samples: int,
+    settings: LatencySettings,
+    before: object = None,
+    *,
+    clock: object = None,
 ) -> Latency:
     """Measure two models by a clock that goes 2 ms in a run of the first, 1 ms in one of the second."""
     now = 0.0

@@ -32,12 +32,15 @@ from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
+from ..evaluation.cost import Cost
 from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import MIN_REFUSED_ROWS, check_gate, check_truth, timed_where_it_runs, truth_doubts
+from ..evaluation.grades import ORDER
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.truth import Labels, load_labels
-from ..evaluation.options import Judge, LatencySettings
+from ..evaluation.options import Judge
+from ..evaluation.output_shift import JudgedSamples
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.folders import PROFILE, qprof_folder
@@ -72,9 +75,6 @@ CHOSEN_ON_HELD_OUT = Finding(
     remedy="measure other samples with qprof evaluate",
 )
 """Remark on a verdict after a fix."""
-
-FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2, precision=0.05)
-"""Latency settings for trying a fix: enough to detect a difference of 5 %."""
 
 SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 """Findings on errors of outputs, estimated or on check samples: a verdict has those on held-out samples."""
@@ -435,12 +435,14 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
     findings = tuple(one for one in result.findings if one != NOT_RUN and one.code not in told)
     result = replace(result, findings=findings)
 
-    # Latency is left out where this runtime says nothing of the target's, and where it takes the memory of
-    # the float model once more.
+    # Latency is left out where this runtime says nothing of the target's, where it takes the memory of the
+    # float model once more, and where the arithmetic is float's.
     measuring = task.measuring
+    predicted = None if result.plan.origin.time is None else result.plan.origin.time.speedup
     if options.latency is not None and options.gate.min_speedup is None:
         float_bytes = float_weight_bytes(task.model.path, MAX_COPIED_BYTES)
-        if float_bytes > MAX_COPIED_BYTES or not runs_here(recipe.config.target):
+        is_float = predicted is not None and result.composition.has_floats_speed(Cost(1, 1, None, predicted))
+        if is_float or float_bytes > MAX_COPIED_BYTES or not runs_here(recipe.config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
     config = recipe.config
@@ -467,7 +469,7 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
         evaluation,
         result.composition,
         samples.description,
-        predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,
+        predicted=predicted,
         printed=result.predicted_speedup,
     )
     return replace(made, result=result), Judged(verdict, evaluation)
@@ -491,8 +493,10 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         left = left if trials else no_time
         return False
 
-    is_timed = task.measuring.latency and first.measured.evaluation.latency
-    measuring = replace(task.measuring, latency=FEW_ROUNDS if is_timed else None)
+    # A fix that is only printed is timed if its grade is better. Held-out samples show if it is destroyed.
+    is_printed = verdict.grade == "fair" and task.options.fix != "auto" and not is_in_vain(verdict)
+    is_printed &= task.options.gate.min_speedup is None and not verdict.cost.is_slower
+    measuring = replace(task.measuring, latency=None) if is_printed else task.measuring
     trial = replace(task, measuring=measuring, stage=lambda name: lambda done, of: None)
 
     def make(fix: Fix) -> _Written:
@@ -505,10 +509,15 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
                 raise ConfigError(no_time)
             profile, _ = own_profile(task.model, task.samples, None, options=task.options, stage=trial.stage)
             own = replace(own, profile=profile)
+        if is_printed and own.recipe.config.mode == "weight-only" and not own.recipe.config.asks_quality:
+            own = replace(own, options=replace(task.options, check_outputs="off"))
         return _written(own, own.recipe)
 
     def judge(fix: Fix, made: _Written, best: Judgement) -> Judgement:
         made, judged = _judged(own, own.recipe, made)
+        is_nearer = ORDER[judged.verdict.grade] < ORDER[verdict.grade]
+        if is_printed and is_nearer and not judged.verdict.has_floats_speed:
+            made, judged = _judged(replace(own, measuring=task.measuring), own.recipe, made)
         fix = fix.with_figures(judged.verdict, verdict)
         trials.append(Trial(made, fix, judged, time.process_time() - began))
         progress(len(trials), None)
@@ -527,7 +536,7 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     why, is_noisy = left, verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     found: Attribution | None = None
     if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and goes_on():
-        found = _attributed(task, result)
+        found = _attributed(task, result, first.measured.evaluation.judged)
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
@@ -536,12 +545,12 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
 
 
 @clocked("rank")
-def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
-    """Return the noise of a plan's nodes on the first held-out samples."""
+def _attributed(task: _Task, result: QuantizeResult, judged: JudgedSamples) -> Attribution:
+    """Return the noise of a plan's nodes on the first held-out samples, on which it was `judged`."""
     how = task.measuring
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
     planned = replace(result.planned, facts=result.facts)
-    samples = samples_to_attribute_on(task.model.path, planned, task.samples.held_out, provider=provider)
+    samples = samples_to_attribute_on(judged, planned, task.samples.held_out, provider=provider)
     return attribute(planned, samples, provider=provider)
 
 

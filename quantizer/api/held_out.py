@@ -172,8 +172,7 @@ def _draw_number(digests: tuple[int, ...], purpose: bytes = b"held-out") -> byte
 def split_samples(
     samples: SampleDigests, *, others: SampleDigests | None = None, profile: DataId | None = None
 ) -> SampleSplit:
-    """Return the use of each sample: a quarter is held out, and the rest is profiled; a single one is used
-    for both.
+    """Return the use of each sample: a quarter is held out, the rest profiled; a single one is both.
 
     Samples of another source (`others`) are the held-out ones, with all of `samples` profiled. If `profile`
     identifies other data than the part that would be profiled here, all samples are held out.
@@ -212,8 +211,7 @@ def split_samples(
 def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:
     """Return the labels of the held-out samples; DataError if they do not fit the rows.
 
-    Each row has as many labels as the model takes rows at a time, or one; else all rows have equally many, as
-    pixels.
+    Each row has as many labels as the model takes rows at a time, or one; or all have equally many (pixels).
     """
     samples, count = split.labelled, labels.classes.size
     if samples is None:

@@ -89,10 +89,7 @@ def _finite_pair(floats: AnyArray, quantized: AnyArray) -> tuple[Array, Array, i
 def by_range(
     floats: Sequence[AnyArray], quantized: Sequence[AnyArray], axis: int | None
 ) -> Iterator[tuple[float, Array, Array]]:
-    """Yield each group of channels of about the same range: largest value, signal and noise of each sample.
-
-    The total says little about channels that are much smaller than others. None as axis is one channel.
-    """
+    """Yield largest value, signals and noises by sample of channels of about one range; None: one channel."""
     maxima, signal, noise = [], [], []
     for pair in zip(floats, quantized, strict=True):
         f, q, _, _ = _finite_pair(*pair)

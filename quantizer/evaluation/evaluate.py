@@ -47,7 +47,7 @@ from .gates import (
     truth_doubts,
 )
 from .grades import Decision, decision_of, output_grades
-from .latency import Latency, Run, measure
+from .latency import Clock, Latency, Run, Seconds, measure, run_clock
 from .metrics.metric import Metric
 from .metrics.score import Score, ScoreRun, check_output, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
@@ -102,6 +102,7 @@ class Evaluation(Presented, document="evaluation"):
         states: outputs that the next step reads, if samples are steps; not in JSON.
         grades: grades of the outputs on the first samples, by their noise limits, the worst first; () without
             limits. Not in JSON.
+        judged: these samples, with the outputs of both models; not in JSON.
         digests: digests of the rows of each sample (`sample_digests`); not in JSON.
         sequences: number of the sequence of each sample, if samples are steps of sequences; not in JSON.
     """
@@ -128,6 +129,7 @@ class Evaluation(Presented, document="evaluation"):
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
+    judged: JudgedSamples = field(default_factory=JudgedSamples, metadata=NOT_IN_JSON)
     digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
     sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
     rows: int = 0
@@ -261,8 +263,8 @@ class Pair:
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
-    def runs(self, source: Samples) -> Iterator[tuple[Sample, Inputs, Inputs]]:
-        """Yield samples, and the outputs of both models.
+    def runs(self, source: Samples, clock: Clock) -> Iterator[tuple[Sample, Inputs, Inputs, Seconds]]:
+        """Yield samples, the outputs of both models, and the seconds that these take.
 
         If a model has a state, the quantized model uses its own, so errors accumulate as in production.
         """
@@ -273,7 +275,10 @@ class Pair:
         samples, again = tee(source)
         quantized = runs_with_own_state(again, source.state, run_quantized)
         for sample in samples:
-            yield sample, self.run_float(sample.arrays, sample.name), next(quantized)
+            start = clock()
+            floats = self.run_float(sample.arrays, sample.name)
+            middle = clock()
+            yield sample, floats, next(quantized), (middle - start, clock() - middle)
 
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
         """Return functions that time each model on a sample by number, with integers as a program has."""
@@ -444,7 +449,7 @@ def evaluate(
     # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
-    judged = None if limits is None else JudgedSamples()
+    judged = JudgedSamples()
     counts_rows, judged_rows = has_rows(original), 0
     worst = None
     if WORST_SAMPLES.is_installed:
@@ -453,13 +458,15 @@ def evaluate(
     has_other_inputs = False  # besides those of floats
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     show_progress = stages(progress)("evaluating")
-    samples = 0
+    samples, per_round = 0, list[Seconds]()
     source = model_samples(data, original, measuring.limit)
     if labels is not None:
         check_same_again(data, source)
 
     before: Sample | None = None
-    for samples, (sample, float_values, quantized_values) in enumerate(pair.runs(source), 1):
+    clock = run_clock(measuring.threads if place == HERE else 0)
+    for samples, (sample, float_values, quantized_values, took) in enumerate(pair.runs(source, clock), 1):
+        per_round.append(took)
         sequence_of.append((sequence_of[-1] if sequence_of else -1) + (not follows(sample, before)))
         before = sample
         true_classes: dict[str, npt.NDArray[np.int64]] = {}
@@ -468,7 +475,7 @@ def evaluate(
             true_classes = {output: true} if of_classes else {}
         changed = {name: one.add(float_values[name], quantized_values[name]) for name, one in sums.items()}
         digests.append(tuple(sample_digests(sample.arrays, specs)))
-        if judged is not None:
+        if limits is not None:
             judged.add(sample.arrays, float_values, quantized_values)
         judged_rows += len(digests[-1]) if counts_rows else 1
         for name, array in sample.arrays.items():
@@ -489,7 +496,7 @@ def evaluate(
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
     grades = tuple[OutputShift, ...]()
-    if judged is not None and limits is not None:
+    if limits is not None:
         grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     metric, score = (None, None) if scoring is None else scoring.result(cut)
@@ -497,7 +504,9 @@ def evaluate(
     if measuring.latency is not None:
         precision = measuring.latency.precision if gate.min_speedup is None else 0.0
         settings = replace(measuring.latency, threads=measuring.threads, precision=precision)
-        latency = measure(*pair.programs(timed), len(timed), settings)
+        is_program = as_programs_run(pair.quantized_session, ())[0] is pair.quantized_session
+        rounds = per_round[1:] if precision and is_program else ()
+        latency = measure(*pair.programs(timed), len(timed), settings, rounds, clock=clock)
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
@@ -548,6 +557,7 @@ def evaluate(
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         grades=grades,
+        judged=judged,
         digests=tuple(digests),
         sequences=tuple(sequence_of) if source.state else (),
         scored=scored,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...profiles.base.seconds import clocked
 from .options import LatencySettings
 
-MIN_TURN_SECONDS = 0.005
+MIN_TURN_SECONDS = 0.002
 """Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
 
 MIN_ROUNDS = 5
@@ -26,6 +26,9 @@ EVEN_RATIO = 1.1
 Run = Callable[[int], object]
 """Runs a model once on the sample with the given index."""
 
+Clock = Callable[[], float]
+Seconds = tuple[float, float]  # of the float and of the quantized model
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -33,13 +36,11 @@ class Latency:
 
     Attributes:
         float_ms: median milliseconds of one run (one sample) over the rounds.
-        quantized_ms: the same divided by `speedup`: a round of the quantized model beside a median one of the
-            float model. Medians of both apart would be of different rounds, and contradict the speedup on a
-            busy machine.
+        quantized_ms: the same divided by `speedup`.
         speedup: median over the rounds of the float model's time over the quantized one's; above 1 the
             quantized model is faster.
         speedup_low, speedup_high: quartiles of the same ratios.
-        rounds: how many rounds were measured; in each both models ran all samples, in turns.
+        rounds: how many rounds were measured.
         runs: runs of each model in all the rounds together.
         samples: how many different samples were used.
         threads: threads inside an operator.
@@ -100,37 +101,47 @@ def is_unclear(low: float, high: float) -> bool:
     return high / low > UNCLEAR_RATIO or (low <= 1.0 <= high and high / low > EVEN_RATIO)
 
 
+def run_clock(threads: int) -> Clock:
+    """Return the clock of runs: of one thread on the CPU its processor time, the same on a busy machine."""
+    is_exact = time.get_clock_info("thread_time").resolution <= MIN_TURN_SECONDS / 1000.0  # not on Windows
+    return time.thread_time if threads == 1 and is_exact else time.perf_counter
+
+
 @clocked("time")
 def measure(
     run_float: Run,
     run_quantized: Run,
     samples: int,
     settings: LatencySettings,
+    before: Sequence[Seconds] = (),
     *,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> Latency:
     """Return the latency of both models, whose functions run the sample with an index below `samples`.
 
-    After one or two unmeasured passes a round runs both on each sample, fast ones several times in a turn of
-    at least MIN_TURN_SECONDS; they begin in turns (ABBA), so that neither gains by its place.
+    Seconds of both on samples that they ran `before`, in turns, are rounds too, if no run is shorter than a
+    turn. After one or two unmeasured passes a further round runs both on each sample, fast ones several times
+    in a turn of at least MIN_TURN_SECONDS; they begin in turns (ABBA), so that neither gains by its place.
     """
     models = (run_float, run_quantized)
     turns = tuple(enumerate(models))
-    repeats = [max(_repeats(timed, index, clock) for timed in models) for index in range(samples)]
-    per_round: list[tuple[float, float]] = []  # seconds of a sample in each model
-    start = clock()
+    per_round = [one for one in before if min(one) >= MIN_TURN_SECONDS]  # seconds of a sample in each model
+    runs, repeats, start = len(per_round), list[int](), clock()
     while len(per_round) < settings.rounds and not (
         len(per_round) >= MIN_ROUNDS
         and (clock() - start >= settings.seconds or _is_settled(per_round, settings.precision))
     ):
+        if not repeats:
+            repeats = [max(_repeats(timed, index, clock) for timed in models) for index in range(samples)]
         spent = [0.0, 0.0]
         for index in range(samples):
             for which, timed in turns if len(per_round) % 2 == 0 else turns[::-1]:
-                before = clock()
+                begin = clock()
                 for _ in range(repeats[index]):
                     timed(index)
-                spent[which] += (clock() - before) / repeats[index]
+                spent[which] += (clock() - begin) / repeats[index]
         per_round.append((spent[0] / samples, spent[1] / samples))
+        runs += sum(repeats)
     low, speedup, high = _quartiles(per_round)
     float_ms = 1e3 * statistics.median(float_time for float_time, _ in per_round)
     return Latency(
@@ -140,8 +151,8 @@ def measure(
         speedup_low=low,
         speedup_high=high,
         rounds=len(per_round),
-        runs=sum(repeats) * len(per_round),
-        samples=samples,
+        runs=runs,
+        samples=max(samples, len(before)),
         threads=settings.threads,
     )
 
@@ -156,8 +167,7 @@ def _quartiles(rounds: Sequence[tuple[float, float]]) -> tuple[float, float, flo
 def _is_settled(rounds: Sequence[tuple[float, float]], precision: float) -> bool:
     """Whether the median is known to a fraction of itself, and the side of 1 on which each quartile is.
 
-    Of 1,800 draws from 31 rounds of 15 trained models on a busy machine, nine of ten medians were within
-    1.4 % of that of 31 rounds at a precision of 5 %, and within 4 % at 8 %.
+    At 5 %, nine of ten medians of 1,800 draws were within 1.4 % of that of 31 rounds (15 trained models).
     """
     low, median, high = _quartiles(rounds)
     # Half of the 95 % interval of a median, by about Student's quantile.

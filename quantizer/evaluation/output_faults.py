@@ -36,11 +36,7 @@ def output_fault(
     are_scores: bool = False,
     width: float = 0.0,
 ) -> str:
-    """Return the fault of an output on samples, or "".
-
-    `shape` is the declared one; of `are_scores` small columns within 0 to 1 mean nothing; `width` is the
-    profiled range, or 0.
-    """
+    """Return the fault of an output of a declared shape, or ""; `width` is the profiled range, or 0."""
     return (
         _other_shape(floats, quantized, shape)
         or _not_finite(floats, quantized)

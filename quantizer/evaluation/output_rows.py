@@ -22,8 +22,7 @@ SHORTEST_PADDING = 2
 def counted_rows(
     outputs: Sequence[Array], axis: int, inputs: Sequence[Mapping[str, Array]] | None
 ) -> list[Mask] | None:
-    """Return masks [sequences, positions] of the rows that count on each sample, by inputs or outputs; None
-    if all do.
+    """Return masks [sequences, positions] of the rows that count on each sample; None if all do.
 
     Outputs are [sequences, positions, columns], the last two in either order; `axis` (1 or 2) is that of the
     columns.

@@ -368,21 +368,23 @@ SEQUENCE_RANK = 3
 class JudgedSamples:
     """The first samples of a stream, as far as there is room, with the outputs of both models."""
 
-    _samples: list[tuple[Arrays, Arrays, Arrays]] = field(default_factory=list)
+    inputs: list[Arrays] = field(default_factory=list)  # those that may mark padding
+    floats: list[Arrays] = field(default_factory=list)
+    quantized: list[Arrays] = field(default_factory=list)
     _elements: int = 0
 
     def add(self, inputs: Arrays, floats: Arrays, quantized: Arrays) -> None:
         """Take one more sample, unless there is no room for it."""
         self._elements += sum(values.size for values in floats.values())
-        if self._samples and self._elements > MAX_JUDGED_ELEMENTS:
+        if self.floats and self._elements > MAX_JUDGED_ELEMENTS:
             return
-        short = {name: values for name, values in inputs.items() if values.ndim <= SEQUENCE_RANK}
-        self._samples.append((short, dict(floats), dict(quantized)))
+        self.inputs.append({name: values for name, values in inputs.items() if values.ndim <= SEQUENCE_RANK})
+        self.floats.append(dict(floats))
+        self.quantized.append(dict(quantized))
 
     def shifts(self, limits: NoiseLimits) -> tuple[OutputShift, ...]:
         """Return the distance of each output from float on these samples, at least one."""
-        inputs, floats, quantized = (list(side) for side in zip(*self._samples, strict=True))
-        return output_shifts(floats, quantized, limits, inputs)
+        return output_shifts(self.floats, self.quantized, limits, self.inputs)
 
 
 def _without_figure(name: str, measure: Measure, *, fault: str, incomparable: str = "") -> OutputShift:
@@ -647,8 +649,7 @@ def _agreements(
 def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float:
     """Return the share of the probability that moves; of one probability a row both answers count.
 
-    At least one answer is expected in a sample: outputs without any, such as of an empty picture, count for
-    no more.
+    A sample counts at least one answer: outputs without any, as of an empty picture, count for no more.
     """
     moved = _summed(np.abs, float_values, int8_values)
     rows = [p.shape[0] if p.ndim else 1 for p in float_values]
@@ -680,8 +681,7 @@ def _cosines(rows: Floats) -> Floats:
 def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
     """Return the error of each column that varies over its spread, and that spread.
 
-    Few rows are one column; the error of four and more is the median over all ways to halve them, each over
-    its own spread.
+    Few rows are one column; the error of four and more is the median over all ways to halve them.
     """
     axis = column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
@@ -707,8 +707,7 @@ def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
 def _errors_over_spread(f: Floats, q: Floats, *, relative: bool) -> tuple[Floats, Floats]:
     """Return the error of each column that varies in a part over its spread, and that spread.
 
-    A relative one is of the value, or of the median of its column if that is larger; its spread is that of
-    logarithms, at most 1.
+    A relative one is of the value, at least of its column's median; its spread is of logarithms, at most 1.
     """
     error, scale = q - f, f.std(axis=0)
     power = np.sqrt(np.square(f).mean(axis=0))

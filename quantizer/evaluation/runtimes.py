@@ -80,9 +80,8 @@ def open_session(
     """Return a session with all graph optimisations of a model, a path or bytes without external data.
 
     Caches and borders of integers are float in it, constants without a kernel float32, and a model in float16
-    rounds to that between nodes. If `timed`, large float weights are laid out for the kernels, as in a
-    program. If `dequantized`, form qdq is computed by float operators: the arithmetic of other runtimes
-    except for ties.
+    rounds to that between nodes. If `timed`, large float weights are laid out for the kernels. If
+    `dequantized`, form qdq is computed by float operators: the arithmetic of other runtimes except for ties.
     """
     if options is None:
         float_bytes = 0 if timed else _float_bytes(model, dequantized)

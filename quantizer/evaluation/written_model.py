@@ -47,9 +47,8 @@ def write_checked(
 ) -> tuple[Path, int, tuple[Finding, ...]]:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    Returns its temporary path, its bytes with external data, and findings on checks that were skipped. A
-    model that already ran on samples, with these `file_bytes`, is not run again. ModelError if onnxruntime
-    rejects it.
+    Returns its temporary path, its bytes with external data, and findings on skipped checks. A model with
+    `file_bytes` already ran on samples. ModelError if onnxruntime rejects it.
     """
     temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
@@ -63,8 +62,7 @@ def write_checked(
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float], *, target: str
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once; a large model only if `elements` gives the sizes of
-    inputs.
+    """Load a model in onnxruntime and run it once; a large model only with `elements`, sizes of inputs.
 
     Returns a finding if it could not be checked; raises ModelError if onnxruntime refuses it.
     """
@@ -131,8 +129,7 @@ def smoke_run(
 ) -> Finding | None:
     """Run a model once; return a finding if the original model does not run on the generated inputs either.
 
-    ModelError if the original model runs but this one fails. `elements` are the numbers of elements of a
-    sample in each input.
+    ModelError if only this one fails. `elements` are the numbers of elements of a sample in each input.
     """
     inputs = _generated_inputs(session, elements)
     if inputs is None:

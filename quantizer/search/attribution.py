@@ -5,7 +5,7 @@ This is the only attribution of noise to layers. The cause of a verdict, the noi
 
     whole    the plan's model is run like in `evaluate`: each step reads the state of the previous one
     groups   one group of neighbours at a time is quantized and run (`ranking`); the worst is split, until
-             it is a single node; in the other groups the estimate distributes the noise
+             it is a single node or adds little; in the other groups the estimate distributes the noise
 
 Noise is the figure of an output over its limit (`output_shift`), squared, as in the verdict. Noises do not
 add up if nodes round the same values, or if one saturates the result of another.
@@ -27,7 +27,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..evaluation.output_shift import SCORES_DB, output_shifts
+from ..evaluation.output_shift import SCORES_DB, JudgedSamples, output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..noise.output_limits import NoiseLimits, meanings_in_plan, noise_limits
@@ -36,7 +36,7 @@ from ..operators.graph import Graph
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .ranking import NodesAlone, estimated_shares, measured_groups, shared_out
-from .run_samples import RunSamples, run_samples
+from .run_samples import RunSamples, run_samples, samples_in_memory
 
 SAMPLES = 8
 """Default number of samples for attribution: all are in memory at once."""
@@ -113,26 +113,21 @@ class Attribution:
         return [node.noises[output].share if output in node.noises else 0.0 for node in self.nodes]
 
     def shares(self, output: str | None = None) -> list[float]:
-        """Return the fraction of each node in the noise of all, each quantized separately; 0 without
-        noise."""
+        """Return each node's fraction of the noise of all, each quantized separately; 0 without noise."""
         powers = self.powers(self.output if output is None else output)
         total = sum(powers)
         return [power / total if total > 0.0 else 0.0 for power in powers]
 
     @property
-    def is_noise(self) -> bool:
-        """Whether there is any."""
-        return any(self.powers(self.output))
-
-    @property
     def cause(self) -> tuple[Finding, ...]:
         """The finding on the node that adds most noise, or that no node adds much of it; () without noise."""
-        if not self.is_noise:
+        if not any(self.powers(self.output)):
             return ()
         worst, percent = self.nodes[0], 100.0 * self.shares()[0]
-        name = shown(worst.name, 60)
-        most = name if percent >= LEAST_PERCENT else f"no single layer: {name} is the noisiest and"
-        sentence = f"{most} adds {percent:.0f} % of the noise, run on {self.samples}"
+        if percent < LEAST_PERCENT or not worst.is_run:
+            sentence = f"no single layer adds {LEAST_PERCENT:.0f} % of the noise, run on {self.samples}"
+            return (Finding(Code.MAIN_CAUSE, sentence),)
+        sentence = f"{shown(worst.name, 60)} adds {percent:.0f} % of the noise, run on {self.samples}"
         return (Finding(Code.MAIN_CAUSE, sentence, worst.name, {"percent": percent}),)
 
 
@@ -140,19 +135,23 @@ class Attribution:
 def attribute(
     planned: PlannedModel, samples: RunSamples, limits: NoiseLimits | None = None, *, provider: str = CPU
 ) -> Attribution:
-    """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
+    """Attribute the noise of a plan's outputs to its nodes, on all samples.
 
     Raises ModelError if the plan's model cannot be run.
     """
-    limits = limits or limits_of(planned, samples)
-    noises = _measuring(samples, limits)
-    first = noise_of_plan(planned, samples, limits, provider=provider)
+    noises = _measuring(samples, limits or limits_of(planned, samples))
+    outputs: Sequence[Outputs] = samples.quantized
+    if not outputs:
+        name, dequantized = "quantized model", not runs_here(planned.plan.config.target, provider=provider)
+        whole = lower(planned.model, planned.plan).model
+        outputs = samples.outputs(open_model(whole, name, provider=provider, dequantized=dequantized), name)
+    first = noises(outputs)
     alone = NodesAlone(planned, samples, provider)
     measured = measured_groups(
         alone.units,
         lambda groups: {group: noises(outputs) for group, outputs in alone.outputs(groups)},
         lambda of_group: _power(of_group, first),
-        worst_alone=True,
+        cause=LEAST_PERCENT / 100.0,
     )
     estimated = estimated_shares(planned)
     nodes = []
@@ -164,16 +163,6 @@ def attribute(
     nodes.sort(key=lambda node: places[node.nodes])
     found = Attribution(first, tuple(nodes), samples_text(samples))
     return replace(found, nodes=_worst_first(found, planned.graph))
-
-
-def noise_of_plan(
-    planned: PlannedModel, samples: RunSamples, limits: NoiseLimits, *, provider: str = CPU
-) -> Noises:
-    """Return the noise at each output of a plan's model, written and run as a whole; raises ModelError."""
-    name, plan = "quantized model", planned.plan
-    dequantized = not runs_here(plan.config.target, provider=provider)
-    session = open_model(lower(planned.model, plan).model, name, provider=provider, dequantized=dequantized)
-    return _measuring(samples, limits)(samples.outputs(session, name))
 
 
 def _measuring(samples: RunSamples, limits: NoiseLimits) -> Callable[[Sequence[Outputs] | None], Noises]:
@@ -247,12 +236,21 @@ def limits_of(planned: PlannedModel, samples: RunSamples) -> NoiseLimits:
 
 
 def samples_to_attribute_on(
-    model: Path, planned: PlannedModel, data: DataLike, limit: int | None = None, *, provider: str = CPU
+    model: Path | JudgedSamples,
+    planned: PlannedModel,
+    data: DataLike,
+    limit: int | None = None,
+    *,
+    provider: str = CPU,
 ) -> RunSamples:
-    """Return samples (`SAMPLES`, or `STEPS` of sequences, without a limit) and the float outputs on them."""
+    """Return at most `SAMPLES`, or `STEPS` of sequences, with the float outputs, or as they were judged."""
     state = model_samples(data, planned.model, notes=False).state
     if limit is None:
         limit = SAMPLES if not state else _steps(planned)
+    if isinstance(model, JudgedSamples):
+        of_float, of_plan = tuple(model.floats[:limit]), tuple(model.quantized[:limit])
+        samples = samples_in_memory(planned.model, data, len(of_float), notes=False)
+        return RunSamples(samples, of_float, quantized=of_plan, state=state)
     session = open_session(str(model), model.name, provider=provider)
     return replace(run_samples(session, planned.model, data, limit), state=state)
 

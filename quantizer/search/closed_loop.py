@@ -208,8 +208,7 @@ def why_not_run(data: DataLike) -> str:
 def plan_held_on_samples(
     facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike, *, joined: int = 0
 ) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
-    """Return the plan whose outputs hold as measured, or the best found, with its facts, and its model or
-    None.
+    """Return the plan whose outputs hold as measured, or the best found, with its facts and model, if any.
 
     `joined` counts the samples before they were joined to batches, or is 0. Raises UnfitSamplesError.
     """
@@ -440,8 +439,7 @@ class _CheckedPlans:
         return self.loop.best(first, (_with_looser_budget,), keeps)
 
     def _without_noisy_nodes(self, best: _Checked) -> Iterator[Change]:
-        """Yield the plan that keeps nodes float whose measured noise justifies their time, only as many as
-        needed to remove the excess noise."""
+        """Yield the plan with as few nodes in float as needed, whose measured noise justifies their time."""
         limits = best.facts.noise_limits
 
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:

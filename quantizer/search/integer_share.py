@@ -63,8 +63,7 @@ def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
 
 
 def multiplications(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
-    """Return the multiplications of a node in all samples; elements if it is no product; None without a
-    profile."""
+    """Return a node's multiplications in all samples; elements if no product; None without a profile."""
     layout = None if node.rule is None else node.rule.weight
     if node.rule is not None and node.rule.is_recurrent:
         # They follow from the input: of the results the last state alone may be read.

@@ -51,10 +51,9 @@ class RankedNode:
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
 
-GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 4, 2, 6, 0.1
-"""Groups at first; parts of a split one; rounds of splitting; groups split in a round; their least share of
-the noise."""
-
+GROUPS, FEW_GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 8, 4, 2, 6, 0.1
+"""Groups at first, and for one cause; parts of a split one; rounds of splitting; groups split in a round;
+their least share of the noise."""
 LEAST_PRICE = 1e-4
 """Least additional fraction of float's time of a node, if it is estimated from its arithmetic."""
 
@@ -113,8 +112,7 @@ class NodesAlone:
         self._walk: SampleWalk | None = None
 
     def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Yield the outputs on all samples with only each group quantized, with its own state; None if that
-        fails."""
+        """Yield the outputs with only each group quantized, with its own state; None if that fails."""
         ends = {group: self._ends(group) for group in groups}
         in_order = sorted(groups, key=lambda group: ends[group])
         if self._walk is None:  # later groups are parts of the first ones
@@ -146,18 +144,17 @@ def measured_groups(
     measure: Callable[[Sequence[Group]], Mapping[Group, V]],
     noise_of: Callable[[V], float],
     *,
-    worst_alone: bool = False,
+    cause: float = 0.0,
 ) -> dict[Group, V]:
     """Return the measurements of all units, in groups of neighbours: the more noise, the smaller ones.
 
-    `worst_alone` splits only the worst group, again and again, until that is one unit.
+    With `cause` only the worst group is split, until it is one unit or adds a smaller share of the noise.
     """
-    # All groups, and then parts of those with the most noise.
-    measured = dict(measure(parts_of(units, GROUPS)))
-    for _ in range(len(units) if worst_alone else ROUNDS):
+    measured = dict(measure(parts_of(units, FEW_GROUPS if cause else GROUPS)))
+    for _ in range(len(units) if cause else ROUNDS):
         noises = {group: noise_of(own) for group, own in measured.items()}
-        order = sorted(noises, key=lambda group: -noises[group])[: 1 if worst_alone else None]
-        least = 0.0 if worst_alone else MIN_NOISE_SHARE * sum(noises.values())
+        order = sorted(noises, key=lambda group: -noises[group])[: 1 if cause else None]
+        least = (cause or MIN_NOISE_SHARE) * sum(noises.values())
         noisy = [group for group in order if noises[group] >= least and noises[group] > 0.0]
         large = [group for group in noisy if len(group) > 1][:MAX_SPLIT]
         if not large:

@@ -27,6 +27,7 @@ class RunSamples:
     samples: tuple[Sample, ...]
     float_outputs: tuple[Outputs, ...]  # of the float model, in the order of the samples
     _: KW_ONLY
+    quantized: tuple[Outputs, ...] = ()  # of the plan's model; () if it was not run
     # Input -> output of the model's own step before; none where each sample has the float model's state.
     state: Mapping[str, str] = field(default_factory=dict)
 

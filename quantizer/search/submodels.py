@@ -102,11 +102,7 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
 
 
 def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Return the quantized nodes, also of subgraphs, that are measured together, by their first node.
-
-    Those of one look-up table are, and the last makes the result. The values are the first and the last index
-    of nodes of the main graph that they are, or that run them.
-    """
+    """Return quantized nodes that are measured together, as a look-up table, with their ends in the graph."""
     every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
     places, tables = dict(every), planned_chains((node for node, _ in every), plan)
     groups = {}
@@ -217,8 +213,7 @@ class SampleWalk:
         self._float = cache(lambda start: self._open(start, self._ends[start], None))
 
     def outputs(self, variants: Iterable[tuple[int, QuantPlan]]) -> Iterator[list[Outputs] | None]:
-        """Yield the outputs on all samples for each variant: its first node, in order, and a plan; None if
-        that fails."""
+        """Yield the outputs of each variant: its first node, in order, and a plan; None if that fails."""
         constants = self._source.constant_outputs
         live = [replace(one, arrays={**constants, **one.arrays}) for one in self._samples.samples]
         at = 0

@@ -365,9 +365,7 @@ class Verdict(Presented):
         latency: latency of both models; None if it was not measured, or does not apply to the target.
         predicted: times as fast as float, by the times that the plan was made with; None without.
         composition: the parts in integers, and the reasons for the rest.
-        findings: notes and warnings, the gravest first: the main cause (`main-cause`) if the model is not
-            good, nothing quantized, larger or slower than float, measured with kernels that saturate; the
-            reason for no verdict; samples that are few or were seen.
+        findings: notes and warnings, the gravest first, such as the main cause (`main-cause`).
         fixes: changes to try with their results, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
         attribution: the noise of the nodes, if the model is not good; None if it was not run. Not in JSON.
@@ -504,7 +502,7 @@ class Verdict(Presented):
         if not self.composition.is_weights_only:
             return ""
         floats, latency = self.has_floats_speed, self.latency
-        is_level = latency is not None and (floats or (latency.words != "" and latency.speedup_low <= 1.0))
+        is_level = floats or (latency is not None and latency.words != "" and latency.speedup_low <= 1.0)
         return " (weights only, not faster)" if is_level else " (weights only)"
 
     @property
@@ -646,7 +644,7 @@ def with_fixes(
             slow = any(one.seems_slower and ORDER[one.grade] < ORDER[verdict.grade] for one in tried)
             number = f"{len(tried)} other plan{'s were' if len(tried) > 1 else ' was'}"
             sentence = f"{number} tried: none is better{' and as fast as float' * slow}"
-        sentence += "".join(f"; the noisiest layer is {layer.subject}" for layer in cause)
+        sentence += "".join(f"; the noisiest layer is {one.subject}" for one in cause if one.subject)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             sentence, code = f"keep the float model: {sentence}", Code.KEEP_FLOAT
     worst, metric = verdict.worst, ""

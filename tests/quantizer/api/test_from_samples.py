@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
 from qprof_onnx.quantizer.search.verdict import NOTHING_TO_QUANTIZE
+from qprof_onnx.quantizer.targets import cost_table, target
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -92,6 +94,35 @@ def test_a_large_model_is_not_timed_where_nobody_asks_for_it(monkeypatch: pytest
         assert result.judged is not None
         is_timed = gate.has_limit
         assert (result.judged.evaluation.latency is not None) == is_timed
+
+
+def test_a_model_with_floats_arithmetic_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "costs_of", cost_table.costs_of)
+    monkeypatch.setattr(from_samples, "weights_fix", lambda recipe: None)
+    result = qprof.quantize(MODEL, data=DIGITS / "calibration", keep_float=("*",), budget=0.0)
+    assert result.verdict is not None
+    assert (result.verdict.latency, result.verdict.has_floats_speed) == (None, True)
+
+
+@pytest.mark.parametrize("fix", ["off", "auto"])
+def test_a_fix_that_is_only_printed_is_not_run_on_check_samples(
+    fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, write = list[bool](), from_samples.write_quantized
+
+    def written(*files: Any, check_outputs: bool, **how: Any) -> Any:
+        runs.append(check_outputs)
+        return write(*files, check_outputs=check_outputs, **how)
+
+    monkeypatch.setattr(from_samples, "write_quantized", written)
+    noisy = {
+        "calibrator": "percentile:95.5",
+        "equalization": "off",
+        "bias_correction": "off",
+        "cost_model": "off",
+    }
+    qprof.quantize(MODEL, data=DIGITS / "calibration", latency=False, fix=fix, **noisy)
+    assert runs == [True, True, fix == "auto"]  # as planned, with the usual calibrator, with weights only
 
 
 def test_labels_of_which_the_float_model_has_none_right_are_refused_before_a_profile_is_made(

@@ -11,6 +11,7 @@ from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.evaluation.doubts import has_quantized_nodes
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import timed_where_it_runs
+from qprof_onnx.quantizer.evaluation.latency import measure
 from qprof_onnx.quantizer.evaluation.options import Gate, Judge, LatencySettings, RuntimeName
 from qprof_onnx.quantizer.model.files import model_bytes
 
@@ -330,6 +331,24 @@ def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None
     assert found.latency.speedup_low <= found.latency.speedup <= found.latency.speedup_high
     assert (found.latency.rounds, found.latency.samples, found.latency.threads) == (3, 2, 1)
     assert [f.demand for f in found.failures] == ["min_speedup"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "gate"), [(0.05, Gate()), (0.0, Gate()), (0.05, Gate(min_speedup=1.0))]
+)
+def test_runs_on_samples_are_rounds_if_no_number_of_rounds_is_asked_for(
+    write, samples, monkeypatch, precision: float, gate: Gate
+) -> None:
+    a, seen = write("a.onnx", SAME), list[int]()
+
+    def measured(run_float, run_quantized, samples, settings, before, *, clock):
+        seen.append(len(before))
+        return measure(run_float, run_quantized, samples, settings, before, clock=clock)
+
+    monkeypatch.setattr("qprof_onnx.quantizer.evaluation.evaluate.measure", measured)
+    measuring = Judge(latency=LatencySettings(rounds=3, precision=precision))
+    evaluate(a, a, samples(*([[float(at), 1.0]] for at in range(3))), measuring=measuring, gate=gate)
+    assert seen == [2 if precision and not gate.has_limit else 0]
 
 
 def test_sizes_have_external_data_in_them(write, tmp_path) -> None:

@@ -1,8 +1,9 @@
+import time
 from itertools import count
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, Run, measure
+from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, Run, measure, run_clock
 from qprof_onnx.quantizer.evaluation.options import LatencySettings
 
 
@@ -39,21 +40,21 @@ def test_speedup_is_float_over_quantized() -> None:
 def test_models_take_turns_on_the_same_samples() -> None:
     machine = Machine(0.040, 0.010)
     machine.measure(samples=2, rounds=1)
-    warm_up = 6  # one run of float on each sample, and two of the quantized model
+    warm_up = 4  # one run of each model on each sample
     assert machine.log[warm_up:] == [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
 
 
 def test_the_model_that_begins_alternates_from_round_to_round() -> None:
     machine = Machine(0.040, 0.010)
     machine.measure(samples=1, rounds=4)
-    begins = [which for which, _ in machine.log[3:]]
+    begins = [which for which, _ in machine.log[2:]]
     assert begins == ["float", "quantized", "quantized", "float"] * 2
 
 
 def test_fast_models_run_several_times_in_their_turn_equally_often() -> None:
     machine = Machine(0.002, 0.001)
     found = machine.measure(samples=1, rounds=1)
-    assert machine.log[4:] == [("float", 0)] * 5 + [("quantized", 0)] * 5
+    assert machine.log[4:] == [("float", 0)] * 2 + [("quantized", 0)] * 2
     assert found.float_ms == pytest.approx(2.0, rel=1e-9)
 
 
@@ -80,8 +81,24 @@ def test_rounds_go_on_while_they_differ_or_leave_open_which_model_is_faster(seco
     assert measure(machine.run("float"), disturbed, 1, settings, clock=machine.clock).rounds == 20
 
 
+@pytest.mark.parametrize(
+    ("before", "further"),
+    [
+        ([(0.04, 0.01), (0.08, 0.02)] * 3, 0),
+        ([(0.04, 0.01)] * 3, MIN_ROUNDS - 3),
+        ([(0.04, 0.01), (0.04, 0.02)] * 3, 7),  # they differ
+        ([(0.004, 0.001)] * 9, MIN_ROUNDS),  # shorter than a turn
+    ],
+)
+def test_runs_on_samples_are_rounds_that_others_follow_if_need_be(before, further: int) -> None:
+    machine, exact = Machine(0.040, 0.010), LatencySettings(rounds=30, precision=0.05)
+    found = measure(machine.run("float"), machine.run("quantized"), 1, exact, before, clock=machine.clock)
+    assert len(machine.log) == (2 + 2 * further if further else 0)  # with one pass before
+    assert found.speedup == pytest.approx(4.0, rel=1e-9)
+
+
 def test_a_slow_model_runs_once_before_it_is_timed() -> None:
-    machine = Machine(0.040, 0.010)
+    machine = Machine(0.040, 0.005)
     machine.measure(samples=1, rounds=1)
     assert machine.log[:-2] == [("float", 0), ("quantized", 0), ("quantized", 0)]
 
@@ -115,6 +132,15 @@ def test_times_and_speedup_agree_where_the_machine_is_busy_in_some_rounds() -> N
     found = measure(busy(0.040), busy(0.010), 1, LatencySettings(rounds=5), clock=machine.clock)
     assert found.speedup_low < found.speedup < found.speedup_high
     assert found.float_ms / found.quantized_ms == pytest.approx(found.speedup, rel=1e-12)
+
+
+@pytest.mark.skipif(time.get_clock_info("thread_time").resolution > 1e-6, reason="a coarse clock")
+def test_one_thread_is_timed_by_its_processor_time_which_waiting_does_not_raise() -> None:
+    clock = run_clock(1)
+    start = clock()
+    time.sleep(0.05)
+    assert clock() - start < 0.04
+    assert run_clock(2) is run_clock(0) is time.perf_counter
 
 
 def test_one_round_has_no_spread() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,16 @@ import qprof_onnx as qprof
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.sources import samples_of as samples_for
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.options import Judge
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan, save_plan
 from qprof_onnx.quantizer.planning.plan_model import open_plan
 from qprof_onnx.quantizer.prepare.prepare import file_of
-from qprof_onnx.quantizer.search.attribution import attribute, samples_to_attribute_on
+from qprof_onnx.quantizer.search.attribution import attribute, limits_of, samples_to_attribute_on
+from qprof_onnx.quantizer.search.ranking import Group, measured_groups
 
 CONV, SQUARE = (6, 6, 3, 3), (16, 16)
 
@@ -230,6 +233,43 @@ def test_the_attribution_and_its_finding_name_it(subject: Subject) -> None:
     assert (found.nodes[0].name, found.nodes[0].is_run) == (subject.kind.victim, True)
     assert found.cause[0].subject == subject.kind.victim
     assert ("own state" in found.samples) == (subject.kind.states is not None)
+
+
+def test_samples_that_were_judged_are_not_run_again_and_have_the_same_attribution(
+    subject: Subject, monkeypatch: Any
+) -> None:
+    planned = open_plan(file_of(subject.model).prepared, load_plan(subject.plan))
+    data = samples_for(subject.data, None, subject.reading.get("preprocess"))
+    run = samples_to_attribute_on(subject.model, planned, data)
+    found, limits = attribute(planned, run), limits_of(planned, run)
+    files = subject.model, subject.quantized
+    judged = evaluate(*files, data, measuring=Judge(latency=None), limits=limits).judged
+    monkeypatch.delattr("qprof_onnx.quantizer.search.attribution.open_session")
+    again = attribute(planned, samples_to_attribute_on(judged, planned, data))
+    if len(run.samples) <= len(judged.floats):
+        assert (again.nodes[0].name, again.samples) == (found.nodes[0].name, found.samples)
+        assert again.whole[found.output].sqnr == pytest.approx(found.whole[found.output].sqnr, abs=1e-3)
+
+
+def groups_of(noise: Sequence[float]) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return how many groups are run in each round for one cause, and the groups that are left."""
+    units, rounds = [(str(place),) for place in range(len(noise))], list[int]()
+
+    def measure(groups: Sequence[Group]) -> dict[Group, float]:
+        rounds.append(len(groups))
+        return {group: sum(noise[int(name)] for (name,) in group) for group in groups}
+
+    left = measured_groups(units, measure, lambda own: own, cause=0.25)
+    return rounds, [tuple(int(name) for (name,) in group) for group in left]
+
+
+def test_groups_are_split_only_while_one_node_may_be_the_cause() -> None:
+    assert groups_of([1.0] * 64) == ([8], [tuple(range(at, at + 8)) for at in range(0, 64, 8)])
+    rounds, left = groups_of([1.0] * 20 + [30.0] + [1.0] * 43)
+    assert rounds == [8, 4, 2]
+    assert (20,) in left
+    rounds, _ = groups_of([1.0] * 16 + [4.0] * 8 + [1.0] * 40)  # the group adds 36 %, its parts 9
+    assert rounds == [8, 4]
 
 
 def test_a_report_of_samples_and_one_of_the_profile_name_it(subject: Subject) -> None:

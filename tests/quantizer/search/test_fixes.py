@@ -222,10 +222,12 @@ def test_the_cause_is_the_worst_node() -> None:
     assert found.text == "a adds 90 % of the noise, run on 8 samples"
     assert attribution({"a": 0.0}).cause == ()
     (none,) = attribution({f"{n}{'x' * 99}": 1.0 for n in "abcde"}).cause
-    short = f"a{'x' * 38} ... {'x' * 21}"
-    assert (
-        none.text == f"no single layer: {short} is the noisiest and adds 20 % of the noise, run on 8 samples"
-    )
+    assert (none.text, none.subject) == ("no single layer adds 25 % of the noise, run on 8 samples", "")
+    (long,) = attribution({f"a{'x' * 99}": 1.0}).cause
+    assert long.text.startswith(f"a{'x' * 38} ... {'x' * 21} adds 100 %")
+    estimated = attribution(NOISE)
+    of_group = tuple(replace(one, is_run=False) for one in estimated.nodes)
+    assert replace(estimated, nodes=of_group).cause[0].subject == ""
 
 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
