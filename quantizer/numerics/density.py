@@ -114,11 +114,14 @@ BINS_PER_SIDE = 96
 FINEST = 1e-4
 """Width of the innermost bins as a share of the tensor's largest magnitude."""
 
-ROUNDS, STEPS, STEPS_BETWEEN = 8, 4, 2
-"""Rounds of proportional fitting, Newton steps of the tilts in the first and last, and in between."""
+ROUNDS, STEPS = 8, 4
+"""Rounds of iterative proportional fitting, and the most Newton steps of the tilts in each."""
 
 MOST_TILT, MOST_STEP = 1e4, 8.0
 """Largest magnitude of a tilt, and of its change in one Newton step."""
+
+LEAST_STEP = 1e-4
+"""A channel whose tilts change by no more has converged: the next step would change them by its square."""
 
 CHANNELS_AT_ONCE = 128
 """Channels whose densities are computed at a time: they stay in the cache, and BLAS takes one thread."""
@@ -241,21 +244,25 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
         return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
 
     columns = histogram
-    for turn in range(ROUNDS + 1):
+    for _ in range(ROUNDS + 1):
         both = (columns > 0.0) & (histogram > 0.0)
         factors = np.divide(histogram, columns, out=np.ones_like(columns), where=both)
         of_bins[2] += np.log(factors)
         for block in blocks:
             found[:, block] = (mass[block] @ (moments * factors[:, None])).T
-        for _ in range(STEPS if turn in (0, ROUNDS) else STEPS_BETWEEN):
-            tilt = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
+        moving = np.ones(channels, bool)
+        for _ in range(STEPS):
+            new = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
+            still = moving & (np.abs(new - tilt).max(0) > LEAST_STEP)
+            tilt[:, moving] = new[:, moving]
             of_channels[:, :2] = (tilt * in_units[:2]).T
-            of_channels[:, 3] -= np.log(found[0])
-            for block in blocks:
+            for block in (block for block in blocks if moving[block].any()):
+                of_channels[block, 3] -= np.log(found[0, block])
                 rows = of_channels[block] @ of_bins
                 rows += logs[block]
                 np.exp(rows, out=mass[block], where=inside[block])
                 found[:, block] = (mass[block] @ moments).T
+            moving = still
         columns = np.zeros_like(columns)
         for block in blocks:
             columns += (1.0 / found[0, block]) @ mass[block] / channels

@@ -293,7 +293,7 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
         plan = with_fitting_shapes(planned.plan, costs)
         if planned.file_costs is not None:
             time = predicted_time(planned.file_costs, costs, plan, costs.costs(plan))
-            # Of a model whose nodes take no time, or that has none, there is nothing to predict.
+            # A model without nodes, or whose nodes take no time, has no predicted time.
             if min(time.float_us, time.planned_us) > 0.0:
                 plan = replace(plan, origin=replace(plan.origin, time=time))
         planned = replace(planned, plan=plan)
@@ -303,9 +303,8 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
     sentence = f"{what}: int8 is predicted to save too little time"
     remedy = "--set cost_model=off quantizes it anyway"
-    figures = {"weights_only": stored}
     return planned.with_findings(
-        [Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)]
+        [Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures={"weights_only": stored}, remedy=remedy)]
     )
 
 

@@ -9,7 +9,6 @@ from qprof_onnx.quantizer.numerics.density import (
     MOST_TILT,
     ROUNDS,
     STEPS,
-    STEPS_BETWEEN,
     Density,
     max_entropy_mass,
     mean_square_of_largest,
@@ -42,7 +41,7 @@ def reference_fit(
         tilts[c] = np.clip(tilts[c] + step, -MOST_TILT, MOST_TILT)
 
     for turn in range(ROUNDS + 1):
-        for _ in range(STEPS if turn in (0, ROUNDS) else STEPS_BETWEEN):
+        for _ in range(STEPS):
             for c in range(channels):
                 newton(c)
         if turn < ROUNDS:
