@@ -9,7 +9,8 @@ from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe, packaged_targets
 from qprof_onnx.quantizer.targets.machine import KINDS, Processor
 
-VNNI = Processor("x86_64", "", ("avx2", "avx512f", "avx512_vnni"))
+ZEN4 = Processor("x86_64", "", ("avx2", "avx512f", "avx512_vnni"))
+AVX512 = Processor("x86_64", "", ("avx2", "avx512f"))
 AVX2 = Processor("x86_64", "", ("avx2",))
 ZEN5 = Processor("x86_64", "", ("avx2", "avx_vnni", "avx512f", "avx512_vnni"))
 AMX = Processor("x86_64", "", (*ZEN5.features, "amx_int8"))
@@ -40,7 +41,8 @@ def test_products_gain_less_from_int8_on_processors_without_vnni() -> None:
         ("onnxruntime-x86", ZEN5, "AMD EPYC avx2 avx_vnni avx512f avx512_vnni"),
         ("onnxruntime-x86", AVX2, "AMD EPYC avx2"),
         ("onnxruntime-x86", AMX, f"Intel(R) Xeon(R) Processor {' '.join(AMX.features)}"),
-        ("onnxruntime-x86", VNNI, ""),
+        ("onnxruntime-x86", ZEN4, "AMD EPYC avx2 avx512f avx512_vnni"),
+        ("onnxruntime-x86", AVX512, ""),
         ("onnxruntime-x86", ARM, ""),
         ("onnxruntime-arm", ZEN5, ""),
         ("onnxruntime-arm", ARM, ""),
@@ -57,7 +59,7 @@ def test_the_times_of_a_processor_are_those_of_its_instruction_sets(
     assert recipe.costs is load_recipe(target).costs  # plans have one table on every processor
 
 
-@pytest.mark.parametrize("here", [ZEN5, AVX2, AMX])
+@pytest.mark.parametrize("here", [ZEN5, ZEN4, AVX2, AMX])
 def test_packaged_times_state_an_error_and_the_models_that_it_was_held_against(here: Processor) -> None:
     table = cost_table.costs_on("onnxruntime-x86", here)
     assert table is not None
