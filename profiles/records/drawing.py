@@ -47,12 +47,7 @@ def heights(histogram: Bins, minimum: float, maximum: float, cells: int) -> list
 
 @dataclass(frozen=True, repr=False)
 class Drawing:
-    """A drawing, which a notebook shows.
-
-    Attributes:
-        title: title of the drawing.
-        svg: the drawing.
-    """
+    """A drawing, which a notebook shows."""
 
     title: str
     svg: str

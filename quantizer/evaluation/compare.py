@@ -289,16 +289,9 @@ def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SampleDifference:
-    """How far the outputs differ on one sample.
+    """How far the outputs differ on one sample."""
 
-    Attributes:
-        sample: its name.
-        output: the float output with the most changed answers, or with the largest difference.
-        sqnr: SQNR in dB of that output on this sample; -inf for noise without a signal.
-        changed: share of its answers, or of the objects that were found, that are others, 0 to 1.
-    """
-
-    sample: str
-    output: str
-    sqnr: float
-    changed: float = 0.0
+    sample: str  # its name
+    output: str  # the float output with the most changed answers, or with the largest difference
+    sqnr: float  # in dB, of that output on this sample; -inf for noise without a signal
+    changed: float = 0.0  # share of its answers, or of the objects that were found, that are others, 0 to 1

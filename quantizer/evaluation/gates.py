@@ -48,27 +48,16 @@ UNITS = {"min_sqnr": "dB", "min_speedup": "times", "max_size": "bytes"}
 
 @dataclass(frozen=True)
 class GateFailure:
-    """One limit that was not shown to be kept.
+    """One limit that was not shown to be kept."""
 
-    Attributes:
-        demand: field of `Gate` or of the limits of drift; the figure of `min_` has to be at least the limit.
-        where: the output (and channels) that it is about; "" for the whole model.
-        measured: the worse end of the measurement; None without a number.
-        limit: the limit that was given.
-        missing: how far `measured` is from `limit`, in the unit of the limit; inf without a number.
-        reason: the reason, if the numbers do not show it; else "".
-        unit: of the limit.
-        result: whether it was measured to be worse, or is not proven.
-    """
-
-    demand: str
-    where: str
-    measured: float | None
-    limit: float
-    missing: float
-    reason: str = ""
-    unit: str = ""
-    result: Result = "failed"
+    demand: str  # field of `Gate` or of the limits of drift; a figure of `min_` has to be at least the limit
+    where: str  # the output (and channels) that it is about; "" for the whole model
+    measured: float | None  # the worse end of the measurement; None without a number
+    limit: float  # the limit that was given
+    missing: float  # how far `measured` is from `limit`, in the unit of the limit; inf without a number
+    reason: str = ""  # the reason, if the numbers do not show it
+    unit: str = ""  # of the limit
+    result: Result = "failed"  # whether it was measured to be worse, or is not proven
 
 
 def failure_text(failure: GateFailure) -> str:

@@ -30,17 +30,11 @@ FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES, CONSTANTS = (
 
 @dataclass(frozen=True)
 class Part:
-    """What a format has of one decision of the planner.
+    """What a format has of one decision of the planner."""
 
-    Attributes:
-        nodes: the nodes in the format, which the planner skips.
-        floats: nodes that stay float for it, each with the reason.
-        finish: writes the format into the plan that is made around it.
-    """
-
-    nodes: Collection[str] = ()
-    floats: FloatReasons = field(default_factory=dict)
-    finish: Callable[[QuantPlan], QuantPlan] = lambda plan: plan
+    nodes: Collection[str] = ()  # the nodes in the format, which the planner skips
+    floats: FloatReasons = field(default_factory=dict)  # nodes that stay float for it, and why
+    finish: Callable[[QuantPlan], QuantPlan] = lambda plan: plan  # writes it into the plan around it
 
 
 @dataclass(frozen=True)

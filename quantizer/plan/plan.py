@@ -213,19 +213,12 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class SharedScale:
-    """Activations that share their parameters, and how they came to: a record for people, see `explain`.
+    """Activations that share their parameters, and how they came to: a record for people, see `explain`."""
 
-    Attributes:
-        range: the common range.
-        range_set_by: the members whose ranges make it.
-        tied_by: names of the nodes that tied them.
-        members: name -> ends of its own calibrated range.
-    """
-
-    range: tuple[float, float]
-    range_set_by: tuple[str, ...]
-    tied_by: tuple[str, ...]
-    members: Mapping[str, tuple[float, float]]
+    range: tuple[float, float]  # the common range
+    range_set_by: tuple[str, ...]  # the members whose ranges make it
+    tied_by: tuple[str, ...]  # names of the nodes that tied them
+    members: Mapping[str, tuple[float, float]]  # name -> ends of its own calibrated range
 
 
 @dataclass(frozen=True)

@@ -35,34 +35,20 @@ DIGEST_DIGITS = 32
 
 @dataclass(frozen=True)
 class Provenance:
-    """The statements of a quantized or instrumented model about itself.
+    """The statements of a quantized or instrumented model about itself."""
 
-    Attributes:
-        tool: name and version of the writer.
-        float_model: fingerprint of the prepared float model (`model_fingerprint`).
-        target, form, schema: of the plan; "" in an instrumented model.
-        plan: digest of the plan (`plan_digest`); "" in an instrumented model.
-        profile: digest of the profile that the plan was made from (`profile_digest`); "" without one.
-        estimated_sqnr: graph output -> estimated SQNR of the plan in dB; empty if unknown, as without a
-            profile.
-        sqnr_bands: the lowest and highest expected SQNR, if noise was measured for the estimate.
-        borders: parameters of the inputs and outputs that are integers outside.
-        instrumented: whether the model has profiling nodes.
-        quantized_nodes: number of nodes with integer values; None if unknown.
-    """
-
-    tool: str
-    float_model: str
-    target: str = ""
+    tool: str  # name and version of the writer
+    float_model: str  # fingerprint of the prepared float model (`model_fingerprint`)
+    target: str = ""  # of the plan, as form and schema; "" in an instrumented model
     form: str = ""
     schema: str = ""
-    plan: str = ""
-    profile: str = ""
-    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
-    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    borders: Mapping[str, QuantParams] = field(default_factory=dict)
-    instrumented: bool = False
-    quantized_nodes: int | None = None
+    plan: str = ""  # digest of the plan (`plan_digest`); "" in an instrumented model
+    profile: str = ""  # digest of the profile of the plan (`profile_digest`); "" without one
+    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)  # of each output, dB
+    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # if noise was measured
+    borders: Mapping[str, QuantParams] = field(default_factory=dict)  # of integers outside
+    instrumented: bool = False  # whether the model has profiling nodes
+    quantized_nodes: int | None = None  # number of nodes with integer values; None if unknown
 
 
 def provenance_of(plan: QuantPlan) -> Provenance:

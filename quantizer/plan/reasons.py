@@ -172,15 +172,10 @@ class UnfitNodesError(PlanError):
 
 @dataclass(frozen=True)
 class FloatReason:
-    """Why one node stays float; made by `because`.
-
-    Attributes:
-        code: the kind of reason.
-        details: its names and figures: those that the sentence of the code has room for.
-    """
+    """Why one node stays float; made by `because`."""
 
     code: ReasonCode
-    details: Mapping[str, Detail] = field(default_factory=dict)
+    details: Mapping[str, Detail] = field(default_factory=dict)  # what the sentence of the code has room for
 
     def __str__(self) -> str:
         return _SENTENCES[self.code].format(**self.details)
