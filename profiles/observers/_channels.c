@@ -141,6 +141,7 @@ AVX512 static int scan_avx512(const float *x, int rows, Py_ssize_t stride, const
     for (int k = 0; k < FOLDS; k++) total[k] = _mm512_setzero_si512();
 #define ADD(k, rounded) total[k] = _mm512_add_epi32(total[k], _mm512_castps_si512(rounded))
     for (int r = 0; r < rows; r++, x += stride) {
+        _mm_prefetch((const char *)(x + 2 * WIDTH), _MM_HINT_T0); /* of the strip after the next: rows are far apart */
         const __m512 v = _mm512_loadu_ps(x), root = _mm512_mul_ps(v, t), z = _mm512_mul_ps(root, root);
         low = _mm512_min_ps(v, low);
         high = _mm512_max_ps(v, high);
