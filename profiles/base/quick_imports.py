@@ -13,11 +13,11 @@ own thresholds Python took 0.2 s longer to import, and twice as long to quantize
 
 LAZY_MODULES = (
     *("sympy", "onnx_ir._symbolic_shapes", "onnx.compose", "onnx.gen_proto", "onnx.utils"),
-    *("google.protobuf.json_format", "google.protobuf.text_format"),
+    *("google.protobuf.json_format", "google.protobuf.text_format", "yaml"),
 )
 """Modules that are loaded when something of them is first used. onnx_ir needs sympy for sums and products of
 dimensions that have names, which qprof does not compute, and imports it at once, for 0.3 s; onnx imports the
-others, for models that are joined, cut or written as text, for 0.02 s."""
+others, for models that are joined, cut or written as text, for 0.02 s. Reading YAML needs yaml, 0.01 s."""
 
 
 class LazyFinder:

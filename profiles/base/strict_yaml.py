@@ -19,11 +19,6 @@ import yaml
 
 from .errors import MalformedError
 
-try:
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # PyYAML without libyaml
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
-
 INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
@@ -33,9 +28,7 @@ BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.+-]*( [A-Za-z0-9_/.+-]+)*")
 _TAKEN_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})  # by YAML 1.1 or 1.2
-_ESCAPED = re.compile(
-    "[^ !#-\\[\\]-~\u00a1-\u2027\u202a-\ud7ff\uf900-\ufdcf\uff01-\uffef\U00010000-\U0010ffff]"
-)
+_ESCAPED = "[^ !#-\\[\\]-~\u00a1-\u2027\u202a-\ud7ff\uf900-\ufdcf\uff01-\uffef\U00010000-\U0010ffff]"
 _KEY_LIMIT = 1000
 """A key on the line of its value may have 1024 characters in YAML."""
 _DEPTH_LIMIT = 50
@@ -74,7 +67,9 @@ def text(value: str) -> str:
     """Return a string unchanged if every YAML reader takes it for a string, else double-quoted."""
     if _PLAIN.fullmatch(value) and value.lower() not in _TAKEN_WORDS:
         return value
-    return '"' + _ESCAPED.sub(_escape, value) + '"'
+    if not (value.isascii() and value.isprintable()) or '"' in value or "\\" in value:
+        value = re.sub(_ESCAPED, _escape, value)
+    return f'"{value}"'
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -125,7 +120,7 @@ def parse_all(documents: str) -> list[object]:
         where = documents.count("\n", 0, at) + 1
         raise MalformedError(f"line {where}: a byte order mark amid the text", "remove it")
     try:
-        return _built(yaml.parse(documents, _Loader))
+        return _built(yaml.parse(documents, _loader()))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -137,6 +132,10 @@ def parse_all(documents: str) -> list[object]:
         raise MalformedError(f"{line}not YAML: {problem.problem or problem.context}") from None
     except yaml.YAMLError as problem:  # a character that YAML forbids
         raise MalformedError(f"not YAML: {' '.join(str(problem).split())}") from None
+
+
+def _loader() -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some PyYAML has no libyaml
 
 
 def _built(events: Iterable[Any]) -> list[object]:

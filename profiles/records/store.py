@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -144,15 +145,15 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     whole = array.dtype != np.float64
     if whole and array.min(initial=0) == 0:
         return _natural_numbers_text(array)
-    prefix, numbers = "", array.tolist()
+    prefix = ""
     with np.errstate(over="ignore"):
         short = array.astype(np.float32)
     if whole:
-        words = list(map(str, numbers))
+        words = _spaced(array).split()
     elif np.array_equal(short, array) and not np.array_equal(np.rint(array), array):
         prefix, words = "float32 ", short.astype(str).tolist()
     else:
-        words = [str(int(n)) if n.is_integer() and abs(n) < 1e16 else repr(n) for n in numbers]
+        words = [str(int(n)) if n.is_integer() and abs(n) < 1e16 else repr(n) for n in array.tolist()]
     if len(words) > 1 and (array == array[0]).all():
         return f"{prefix}{words[0]}*{len(words)}"
     text = " ".join(words)
@@ -169,7 +170,12 @@ def _natural_numbers_text(array: npt.NDArray[Any]) -> str:
     zeros = np.diff(places, prepend=-1, append=array.size) - 1  # before each number, and after the last
     numbers, written = np.zeros(2 * places.size + 1, np.int64), np.ones(2 * places.size + 1, np.bool_)
     numbers[1::2], numbers[::2], written[::2] = array[places], np.where(zeros > 1, -zeros, 0), zeros > 0
-    return str(numbers[written].tolist())[1:-1].replace(",", "").replace("-", "0*")
+    return _spaced(numbers[written]).replace("-", "0*")
+
+
+def _spaced(numbers: npt.NDArray[np.int64]) -> str:
+    """Return whole numbers with spaces between them."""
+    return msgspec.json.encode(numbers.tolist())[1:-1].replace(b",", b" ").decode()
 
 
 MAX_NUMBERS = 1 << 22

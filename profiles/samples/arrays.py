@@ -234,7 +234,7 @@ class Content(Enum):
     ITEMS = "samples along another axis"
 
 
-def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
+def _content_of(headers: Headers | Arrays, inputs: Sequence[InputSpec]) -> Content:
     """Return how a file's arrays fit the inputs of a model; `Content.SAMPLE` if they do not fit at all."""
     if headers.keys() != {spec.name for spec in inputs} or any(spec.shape is None for spec in inputs):
         return Content.SAMPLE
@@ -356,24 +356,27 @@ def _rows_as_samples(
 def _read(file: DataFile, specs: tuple[InputSpec, ...]) -> Sample:
     """Return a file as one sample."""
     file = file.fetched()
-    if _content_of(_headers_if_whole(file, specs), specs) is Content.ROW:
-        arrays = _read_of_any_shape(file, specs)
+    arrays = _read_arrays(file, specs, row=True)
+    if _content_of(arrays, specs) is Content.ROW:
         for spec in specs:
             if arrays[spec.name].ndim < len(spec.shape or ()):
                 arrays[spec.name] = arrays[spec.name][None]
-    else:
-        arrays = _read_arrays(file, specs)
     return Sample(file.name, checked_arrays(str(file), arrays, specs))
 
 
 def _read_of_any_shape(file: DataFile, specs: Sequence[InputSpec]) -> Arrays:
-    return _read_arrays(file, [replace(spec, shape=None) for spec in specs])
+    return _read_arrays(file, _of_any_shape(specs))
 
 
-def _read_arrays(file: DataFile, specs: Sequence[InputSpec]) -> Arrays:
-    """Return the arrays of a file, if they fit inputs; they are checked before they are unpacked."""
+def _of_any_shape(specs: Sequence[InputSpec]) -> list[InputSpec]:
+    return [replace(spec, shape=None) for spec in specs]
+
+
+def _read_arrays(file: DataFile, specs: Sequence[InputSpec], *, row: bool = False) -> Arrays:
+    """Return the arrays of a file, if they fit inputs, or with `row` are one; checked, then unpacked."""
 
     def check(where: str, headers: Headers) -> None:
-        check_headers(where, headers, specs)
+        is_row = row and _content_of(headers, specs) is Content.ROW
+        check_headers(where, headers, _of_any_shape(specs) if is_row else specs)
 
     return read_npz(file, check) if file.suffix == ".npz" else read_npy(file, [s.name for s in specs], check)

@@ -33,7 +33,7 @@ def test_reading_without_libyaml_gives_the_same(document: dict[str, object]) -> 
     text = "key: 1\n" + block({f"{k}.": v for k, v in document.items()})
     with pytest.MonkeyPatch.context() as patch:
         with_libyaml = parse(text)
-        patch.setattr(yaml_text, "_Loader", yaml.SafeLoader)
+        patch.setattr(yaml_text, "_loader", lambda: yaml.SafeLoader)
         assert parse(text) == with_libyaml
 
 
@@ -82,11 +82,11 @@ def test_keys_are_always_text() -> None:
         ("", "contains 0 YAML documents"),
     ],
 )
-@pytest.mark.parametrize("loader", [yaml_text._Loader, yaml.SafeLoader])
+@pytest.mark.parametrize("loader", [yaml_text._loader(), yaml.SafeLoader])
 def test_each_refusal_has_its_sentence(
     text: str, sentence: str, loader: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(yaml_text, "_Loader", loader)
+    monkeypatch.setattr(yaml_text, "_loader", lambda: loader)
     with pytest.raises(MalformedError, match=sentence):
         parse(text)
 

@@ -67,7 +67,7 @@ def test_any_yaml_reader_can_read_the_file(store: Store) -> None:
 @both
 def test_reading_without_libyaml_gives_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     value = store.loads(store.text)
-    monkeypatch.setattr(strict_yaml, "_Loader", yaml.SafeLoader)
+    monkeypatch.setattr(strict_yaml, "_loader", lambda: yaml.SafeLoader)
     assert store.loads(store.text) == value
 
 
