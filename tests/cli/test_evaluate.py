@@ -157,7 +157,7 @@ def test_models_run_in_openvino(files) -> None:
     pytest.importorskip("openvino", reason="of the extra openvino")
     result = run("evaluate", files, "--no-latency", "--runtime", "openvino")
     assert result.exit_code == 0, result.output
-    assert "on 2 rows, openvino with CPU" in result.stdout
+    assert "on 2 samples, openvino with CPU" in result.stdout
     assert "17.27" in result.stdout
     wrong = run("evaluate", files, "--provider", "tpu")
     assert wrong.exit_code == 2
