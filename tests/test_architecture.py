@@ -58,7 +58,7 @@ MODULES = {
     path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES
 }
 ROOMS = sorted(room for room in LEVELS if not room.endswith(".py"))
-BUDGETS = {"core": 49_436, "plug-ins": 22_865}
+BUDGETS = {"core": 49_392, "plug-ins": 22_865}
 """Lines of Python that the product has at most. A change may lower them, and none may raise them."""
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "yaml")
 UNUSED = (

@@ -504,6 +504,7 @@ def evaluate(
     if measuring.latency is not None:
         precision = measuring.latency.precision if gate.min_speedup is None else 0.0
         settings = replace(measuring.latency, threads=measuring.threads, precision=precision)
+        # The runs that judge convert what a program hands over as integers: then they are no rounds.
         is_program = as_programs_run(pair.quantized_session, ())[0] is pair.quantized_session
         rounds = per_round[1:] if precision and is_program else ()
         latency = measure(*pair.programs(timed), len(timed), settings, rounds, clock=clock)

@@ -125,8 +125,10 @@ def measure(
     """
     models = (run_float, run_quantized)
     turns = tuple(enumerate(models))
-    per_round = [one for one in before if min(one) >= MIN_TURN_SECONDS]  # seconds of a sample in each model
-    runs, repeats, start = len(per_round), list[int](), clock()
+    # All of them or none: to keep the longer runs alone would favour the other model.
+    own = before if all(min(one) >= MIN_TURN_SECONDS for one in before) else ()
+    per_round = list(own)  # seconds of a sample in each model
+    runs, repeats, start = len(own), list[int](), clock()
     while len(per_round) < settings.rounds and not (
         len(per_round) >= MIN_ROUNDS
         and (clock() - start >= settings.seconds or _is_settled(per_round, settings.precision))
@@ -152,7 +154,7 @@ def measure(
         speedup_high=high,
         rounds=len(per_round),
         runs=runs,
-        samples=max(samples, len(before)),
+        samples=max(samples, len(own)),
         threads=settings.threads,
     )
 

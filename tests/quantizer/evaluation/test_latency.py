@@ -88,12 +88,14 @@ def test_rounds_go_on_while_they_differ_or_leave_open_which_model_is_faster(seco
         ([(0.04, 0.01)] * 3, MIN_ROUNDS - 3),
         ([(0.04, 0.01), (0.04, 0.02)] * 3, 7),  # they differ
         ([(0.004, 0.001)] * 9, MIN_ROUNDS),  # shorter than a turn
+        ([(0.04, 0.01)] * 6 + [(0.004, 0.001)], MIN_ROUNDS),  # one of them is
     ],
 )
 def test_runs_on_samples_are_rounds_that_others_follow_if_need_be(before, further: int) -> None:
     machine, exact = Machine(0.040, 0.010), LatencySettings(rounds=30, precision=0.05)
     found = measure(machine.run("float"), machine.run("quantized"), 1, exact, before, clock=machine.clock)
     assert len(machine.log) == (2 + 2 * further if further else 0)  # with one pass before
+    assert found.samples == (1 if further == MIN_ROUNDS else len(before))
     assert found.speedup == pytest.approx(4.0, rel=1e-9)
 
 
