@@ -54,7 +54,7 @@ from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
 from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixes, weights_fix
-from ..search.loop import Loop, Trial
+from ..search.loop import CANDIDATE_ERRORS, Trial
 from ..search.speed import SPEED
 from ..search.verdict import NOTHING_TO_QUANTIZE, Fix, Judged, Verdict, no_verdict, verdict_of, with_fixes
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
@@ -85,7 +85,7 @@ class _Task:
     """The part of a call that is the same in each of its quantizations."""
 
     model: ModelFile
-    recipe: Recipe  # before a fix
+    recipe: Recipe  # with the settings of a fix
     profile: Profile | None  # None in a mode that needs none
     profile_file: Path | None  # None for nowhere
     samples: SampleSplit
@@ -101,6 +101,7 @@ class _Task:
 class _Written:
     """A quantized model in a file that has not appeared yet."""
 
+    task: _Task
     result: QuantizeResult
     files: FileBatch
 
@@ -388,18 +389,17 @@ def _worth_writing(
 def _attempt(task: _Task, fix: Fix | None, why_float: str = "") -> Judgement:
     """Return the model that a command with these settings writes, judged on the held-out samples."""
     start = time.process_time()
-    recipe = task.recipe
     if fix is not None:
-        recipe = with_settings(recipe, fix.settings, "fix", why_float=why_float)
-    written, judged = _judged(task, recipe, _written(task, recipe))
+        task = replace(task, recipe=with_settings(task.recipe, fix.settings, "fix", why_float=why_float))
+    written, judged = _judged(_written(task))
     fix = None if fix is None else fix.with_figures(judged.verdict)
     return Trial(written, fix, judged, time.process_time() - start)
 
 
-def _written(task: _Task, recipe: Recipe) -> _Written:
+def _written(task: _Task) -> _Written:
     """Plan and write a model."""
     options, samples = task.options, task.samples
-    rounds = recipe.config.rounding == "gptq"
+    rounds = task.recipe.config.rounding == "gptq"
     progress = task.stage("rounding" if rounds else "planning")
     speed = options.speed
     if speed is not None and speed.data is None:
@@ -413,7 +413,7 @@ def _written(task: _Task, recipe: Recipe) -> _Written:
         task.model,
         profile,
         task.output,
-        recipe=recipe,
+        recipe=task.recipe,
         speed=speed,
         data=samples.profiled if rounds else None,
         check=samples.plan_check(count),
@@ -421,12 +421,13 @@ def _written(task: _Task, recipe: Recipe) -> _Written:
         progress=progress if rounds else None,
         batch=files,
     )
-    return _Written(result, files)
+    return _Written(task, result, files)
 
 
-def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judged]:
+def _judged(made: _Written) -> tuple[_Written, Judged]:
     """Compare a model with float on the held-out samples, and say how good it is."""
-    options, samples, result = task.options, task.samples, made.result
+    task, result = made.task, made.result
+    options, samples, config = task.options, task.samples, task.recipe.config
     assert result.model_path is not None
     written = ModelFile(result.model_path, task.output)
     facts = result.facts
@@ -442,10 +443,9 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
     if options.latency is not None and options.gate.min_speedup is None:
         float_bytes = float_weight_bytes(task.model.path, MAX_COPIED_BYTES)
         is_float = predicted is not None and result.composition.has_floats_speed(Cost(1, 1, None, predicted))
-        if is_float or float_bytes > MAX_COPIED_BYTES or not runs_here(recipe.config.target):
+        if is_float or float_bytes > MAX_COPIED_BYTES or not runs_here(config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
-    config = recipe.config
     measured = task.profile or Profile(facts.prepared.identity, DataId(), {})
     limits = judging_limits(facts.prepared.graph, measured, config)
     has_truth = task.labels is not None or options.metric is not None
@@ -478,70 +478,61 @@ def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judg
 def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verdict:
     """Return the verdict with the fixes that make a better model; `trials` receives all that were tried."""
     verdict, result, budget = first.measured.verdict, first.plan.result, task.options.budget
-    start, began, left, own = time.process_time(), 0.0, "", task
+    start, why_none = time.process_time(), ""
     no_time = f"there was no time for one (--set budget={budget:g})"
     progress = task.stage("trying") if budget else lambda done, of: None
 
-    def goes_on() -> bool:
+    def has_time() -> bool:
         """Whether another trial is expected to be done in time; one of a poor model is always made."""
-        nonlocal left
         longest = max((one.cost for one in trials), default=first.cost / 2.0)
-        if time.process_time() - start + longest <= budget or (
-            budget and verdict.grade == "poor" and not trials
-        ):
-            return True
-        left = left if trials else no_time
-        return False
+        is_due = bool(budget) and verdict.grade == "poor" and not trials
+        return is_due or time.process_time() - start + longest <= budget
 
     # A fix that is only printed is timed if its grade is better. Held-out samples show if it is destroyed.
     is_printed = verdict.grade == "fair" and task.options.fix != "auto" and not is_in_vain(verdict)
     is_printed &= task.options.gate.min_speedup is None and not verdict.cost.is_slower
-    measuring = replace(task.measuring, latency=None) if is_printed else task.measuring
-    trial = replace(task, measuring=measuring, stage=lambda name: lambda done, of: None)
-
-    def make(fix: Fix) -> _Written:
-        nonlocal began, own, left
-        began = time.process_time()
-        own = replace(trial, recipe=with_settings(task.recipe, fix.settings, "fix"))
-        if own.profile is None and own.recipe.config.reads_profile:
-            if first.cost * HELD_OUT_FRACTION > budget:  # a profile is made from the other samples
-                left = left if trials else no_time
-                raise ConfigError(no_time)
-            profile, _ = own_profile(task.model, task.samples, None, options=task.options, stage=trial.stage)
-            own = replace(own, profile=profile)
-        if is_printed and own.recipe.config.mode == "weight-only" and not own.recipe.config.asks_quality:
-            own = replace(own, options=replace(task.options, check_outputs="off"))
-        return _written(own, own.recipe)
-
-    def judge(fix: Fix, made: _Written, best: Judgement) -> Judgement:
-        made, judged = _judged(own, own.recipe, made)
-        is_nearer = ORDER[judged.verdict.grade] < ORDER[verdict.grade]
-        if is_printed and is_nearer and not judged.verdict.has_floats_speed:
-            made, judged = _judged(replace(own, measuring=task.measuring), own.recipe, made)
-        fix = fix.with_figures(judged.verdict, verdict)
-        trials.append(Trial(made, fix, judged, time.process_time() - began))
+    untimed = replace(task.measuring, latency=None) if is_printed else task.measuring
+    plans = {plan_digest(result.plan)}
+    for fix in proposed_fixes(verdict, task.recipe):
+        began, profile, options = time.process_time(), task.profile, task.options
+        try:
+            recipe = with_settings(task.recipe, fix.settings, "fix")
+            config = recipe.config
+            needs_profile = profile is None and config.reads_profile
+            if not has_time() or (needs_profile and first.cost * HELD_OUT_FRACTION > budget):
+                why_none = why_none or ("" if trials else no_time)
+                continue
+            quiet = replace(task, recipe=recipe, measuring=untimed, stage=lambda name: lambda done, of: None)
+            if needs_profile:
+                profile, _ = own_profile(task.model, task.samples, None, options=options, stage=quiet.stage)
+            if is_printed and config.mode == "weight-only" and not config.asks_quality:
+                options = replace(options, check_outputs="off")
+            made = _written(replace(quiet, profile=profile, options=options))
+            if plan_digest(made.result.plan) in plans:
+                continue
+            made, judged = _judged(made)
+            is_nearer = ORDER[judged.verdict.grade] < ORDER[verdict.grade]
+            if is_printed and is_nearer and not judged.verdict.has_floats_speed:
+                made, judged = _judged(replace(made, task=replace(made.task, measuring=task.measuring)))
+        except WritingError as error:  # no reason to lose the model that is written
+            why_none = str(error)
+            break
+        except CANDIDATE_ERRORS:
+            continue
+        plans.add(plan_digest(made.result.plan))
+        cost = time.process_time() - began
+        trials.append(Trial(made, fix.with_figures(judged.verdict, verdict), judged, cost))
         progress(len(trials), None)
-        return trials[-1]
 
-    loop = Loop(make, lambda made: plan_digest(made.result.plan), judge, goes_on)
-    loop.begin(first.plan, first)
-    try:
-        loop.best(
-            first,
-            (lambda _: proposed_fixes(verdict, task.recipe),),
-            keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
-        )
-    except WritingError as error:  # no reason to lose the model that is written
-        left = str(error)
-    why, is_noisy = left, verdict.grade in ("fair", "poor") and verdict.sqnr is not None
+    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     found: Attribution | None = None
-    if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and goes_on():
+    if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and has_time():
         found = _attributed(task, result, first.measured.evaluation.judged)
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
-    verdict = replace(verdict, attribution=found)
     tried = [one.measured.verdict for one in trials]
-    return with_fixes(verdict, cause, sorted(better, key=fix_order), tried, why)
+    ranked = replace(verdict, attribution=found)
+    return with_fixes(ranked, cause, sorted(better, key=fix_order), tried, why_none)
 
 
 @clocked("rank")

@@ -1,8 +1,8 @@
 """Fixes of a model that is not good: proposed settings, in the order of trial. Pure.
 
-Each fix is made like its command makes it, run on check samples, written, and judged on the held-out samples
-(`loop`). A change that gives the same plan, or no better model, is not a fix and is not printed. A budget of
-processor seconds limits the number of fixes.
+Each fix is made like its command makes it, run on check samples, written, and judged on the held-out samples.
+A change that gives the same plan, or no better model, is not a fix and is not printed. A budget of processor
+seconds limits the number of fixes.
 """
 
 from __future__ import annotations

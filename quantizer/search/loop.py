@@ -7,7 +7,6 @@ the rule `keeps` decides whether it replaces the best. The searches differ in th
 
     closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
     --check-speed   faster by the clock
-    fixes           better on held-out samples
     tune            meets a quality target, then faster, smaller, or more of it in int8 (`plan_search`)
 """
 
