@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ...profiles.base.findings import ON_SAMPLES, Code, Finding, Severity, gravest_first, of_severity
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
@@ -404,7 +404,7 @@ class Verdict(Presented):
     @property
     def is_deployable(self) -> bool:
         """Whether it is good, and nothing speaks against the model or its samples."""
-        codes = {*ON_SAMPLES, Code.NON_FINITE, Code.SEEN_SAMPLES} & {one.code for one in self.findings}
+        codes = {*VOID, Code.NON_FINITE, Code.SEEN_SAMPLES} & {one.code for one in self.findings}
         return self.grade == "good" and not (self.fixes or self.against or codes)
 
     @property

@@ -95,6 +95,7 @@ def hinted(samples: Array, body: str, shape: str = "N, 3, H, W", **more: Any) ->
         f'<ir_version: 8, opset_import: ["": 13]> n (float[{shape}] x) => (float[M, C, A, B] y) {{ {body} }}'
     )
     weights = {"w": np.ones((4, 3, 3, 3)), "scale": np.full((1,), 255.0), "mean": np.full((1, 3, 1, 1), 0.5)}
+    weights["small"] = weights["w"] / 2000.0
     for name, weight in weights.items():
         if name in body:
             proto.graph.initializer.append(onnx.numpy_helper.from_array(weight.astype(np.float32), name))
@@ -130,6 +131,11 @@ def test_pixels_that_were_not_scaled_are_noticed(array: Array) -> None:
 )
 def test_nothing_is_said_where_the_model_scales_its_input(body: str) -> None:
     assert "pixels" not in codes(hinted(PIXELS, body))
+
+
+@pytest.mark.parametrize("first", ["a = Identity (x)", "a = Concat <axis = 0> (x, x)"])
+def test_nothing_is_said_if_the_first_weights_are_small_enough_for_pixels(first: str) -> None:
+    assert "pixels" not in codes(hinted(PIXELS, f"{first} y = Conv (a, small)"))
 
 
 def test_a_model_that_scales_only_one_of_its_uses_does_not_count() -> None:

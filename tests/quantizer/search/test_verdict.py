@@ -34,7 +34,13 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     assert verdict_of(evaluation(), HALF, HELD_OUT).sentence.startswith("good: output 'y'")
 
 
-@pytest.mark.parametrize("code", [Code.PIXELS, Code.NON_FINITE, Code.CONSTANT_INPUT, Code.EQUAL_SAMPLES])
+@pytest.mark.parametrize("code", [Code.PIXELS, Code.CHANNELS_LAST, Code.ZERO_STATE])
+def test_a_model_can_be_deployed_if_its_samples_only_look_unusual(code: Code) -> None:
+    good = verdict_of(evaluation(), HALF, HELD_OUT)
+    assert replace(good, findings=(Finding(code, "image"),)).is_deployable
+
+
+@pytest.mark.parametrize("code", [Code.NON_FINITE, Code.CONSTANT_INPUT, Code.EQUAL_SAMPLES])
 def test_a_model_is_not_to_be_deployed_beside_a_warning_about_its_samples(code: Code) -> None:
     good = verdict_of(evaluation(), HALF, HELD_OUT)
     assert good.is_deployable
