@@ -27,6 +27,7 @@ from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
 from ..noise.output_limits import NoiseLimits, judging_limits, meanings_in_plan
 from ..noise.output_profile import profile_of_outputs
+from ..plan.plan import QuantPlan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, opened
 from ..search.verdict import Composition, HeldOut, Verdict, composition_of, verdict_of
@@ -137,7 +138,7 @@ def compare(
             labels=truth,
             gate=judge.gate,
             measuring=judge,
-            limits=partial(_limits, model, found),
+            limits=partial(limits_of, model, found.plan, found.profile),
             progress=stages(asked_for(judge.progress))("evaluating"),
         )
         if truth is not None:
@@ -146,9 +147,10 @@ def compare(
     return evaluation
 
 
-def _limits(model: ModelFile, found: MadeFrom, samples: Samples) -> NoiseLimits:
+def limits_of(
+    model: ModelFile, plan: QuantPlan | None, profile: Profile | None, samples: Samples
+) -> NoiseLimits:
     """Return the limits of the outputs' noise by plan and profile, or else by a profile of all samples."""
-    plan, profile = found.plan, found.profile
     try:
         prepared = model.prepared
     except ModelError:  # it is quantized itself, which the evaluation tells

@@ -23,11 +23,11 @@ from ...profiles.base.output_files import FileBatch
 from ...profiles.base.progress import Stage, counted, stages
 from ...profiles.base.seconds import clocked
 from ...profiles.records.check_samples import check_samples_place, samples_file
-from ...profiles.records.profile import DataId, Profile, check_data_not_random
+from ...profiles.records.profile import Profile, check_data_not_random
 from ...profiles.records.store import first_lines, load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
-from ...profiles.runtime.states import float_model
+from ...profiles.runtime.states import float_model, model_samples
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
@@ -46,7 +46,6 @@ from ..model.external_data import float_weight_bytes
 from ..model.folders import PROFILE, qprof_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
-from ..noise.output_limits import judging_limits
 from ..plan.provenance import plan_digest
 from ..plan.store import save_plan
 from ..planning.settings_check import check_settings
@@ -62,6 +61,7 @@ from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import runs_here
 from ..targets.target import Recipe
+from .evaluate import limits_of
 from .from_profile import write_quantized
 from .held_out import HELD_OUT_FRACTION, SampleSplit, held_out_labels, read_digests, split_samples
 from .options import QuantizeOptions
@@ -446,8 +446,8 @@ def _judged(made: _Written) -> tuple[_Written, Judged]:
         if is_float or float_bytes > MAX_COPIED_BYTES or not runs_here(config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
-    measured = task.profile or Profile(facts.prepared.identity, DataId(), {})
-    limits = judging_limits(facts.prepared.graph, measured, config)
+    held_out = model_samples(samples.held_out, task.model.model, measuring.limit)
+    limits = limits_of(task.model, result.plan, task.profile, held_out)
     has_truth = task.labels is not None or options.metric is not None
     if limits.compares_nothing and not has_truth and not options.gate.has_limit:
         measuring = replace(measuring, limit=INCOMPARABLE_SAMPLES)

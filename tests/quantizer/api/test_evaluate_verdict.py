@@ -108,3 +108,20 @@ def test_few_labels_of_which_the_float_model_has_none_right_end_without_a_verdic
     found = qprof.evaluate(MODEL, MODEL, [{"image": images}], labels=labels, latency=False)
     assert (found.verdict.grade, found.passed) == ("none", False)
     assert found.verdict.sentence.startswith("none: the float model gets nothing right")
+
+
+def test_kinds_that_samples_decide_are_the_same_without_a_profile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[1, 3, 24, 24] x) => (float[1, 3, 24, 24] y)'
+        "{ p = Conv <pads = [1, 1, 1, 1]> (x, w) y = Sigmoid (p) }"
+    )
+    weights = rng.normal(0.0, 0.1, (3, 3, 3, 3)).astype(np.float32)  # so small that no probability is sure
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    file, out = tmp_path / "net.onnx", tmp_path / "q.onnx"
+    onnx.save(model, file)
+    data = [{"x": one[None]} for one in rng.normal(size=(16, 3, 24, 24)).astype(np.float32)]
+    made = qprof.quantize(file, data=data, output=out, mode="weight-only", weight_type="int8", latency=False)
+    assert made.verdict is not None
+    found = qprof.evaluate(file, out, data, latency=False)
+    assert [one.kind for one in (*made.verdict.outputs, *found.verdict.outputs)] == ["a signal", "a signal"]
