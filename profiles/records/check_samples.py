@@ -200,18 +200,8 @@ def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
 
 
 DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    tokenize.TokenError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, ArithmeticError, AttributeError, EOFError),
+    *(LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError),
 )
 """What numpy and zipfile raise for a file that is cut off, changed or something else."""
 

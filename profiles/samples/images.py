@@ -144,28 +144,13 @@ UNSUPPORTED_PROCESSORS = {
     "PoolFormer": "resizes by crop_pct",
 }
 """Processors that do something else under the same names."""
-SHORTER_SIDE_PROCESSORS = (
-    "CLIP",
-    "MobileNetV1",
-    "MobileNetV2",
-    "MobileViT",
-    "VideoMAE",
-    "Vivit",
-    "Bit",
-    "Blip2",
-)
+SHORTER_SIDE_PROCESSORS = ("CLIP", "MobileNet", "MobileViT", "VideoMAE", "Vivit", "Bit", "Blip2")
 """Processors for which one number is the length of the shorter side; it is both sides for others."""
 BICUBIC_PROCESSORS = ("CLIP", "Siglip", "Blip", "Bit", "EfficientFormer", "ChineseCLIP")
 """Processors and their default interpolation."""
 UNSUPPORTED_KEYS = (
-    "longest_edge",
-    "max_height",
-    "max_width",
-    "size_divisor",
-    "crop_pct",
-    "include_top",
-    "rescale_offset",
-    "keep_aspect_ratio",
+    *("longest_edge", "max_height", "max_width", "size_divisor", "crop_pct", "include_top"),
+    *("rescale_offset", "keep_aspect_ratio"),
 )
 
 

@@ -28,13 +28,8 @@ ATTEMPTS, SECONDS = 5, 30.0
 PAUSE = 0.2
 """Seconds before the second attempt; each further pause is twice as long."""
 LASTING = (
-    ImportError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotImplementedError,
-    PermissionError,
-    TypeError,
-    ValueError,
+    *(ImportError, IsADirectoryError, NotADirectoryError, NotImplementedError, PermissionError),
+    *(TypeError, ValueError),
 )
 """Errors that a second attempt does not mend."""
 LASTING_WORDS = ("Credentials", "Validation")
