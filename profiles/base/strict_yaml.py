@@ -221,9 +221,11 @@ def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
     if "format" not in top:
         raise MalformedError("key 'format' is missing", advice)
     if (written := top["format"]) != form:
-        family = form.partition("/")[0]
-        if str(written).startswith(f"{family}/"):
+        family, other = (str(one).removeprefix("qprof-").partition("/")[0] for one in (form, written))
+        if family == other:
             advice = "write it again with this qprof, or read it with the one that wrote it"
+        elif str(written).startswith("qprof-"):
+            raise MalformedError(f"is a {other}, not a {family}", advice)
         raise MalformedError(f"unknown format '{str(written)[:40]}': this qprof only reads '{form}'", advice)
     _check_whole(document)
     return top

@@ -86,7 +86,9 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
         return config
     overrides, source = dict(settings), settings.get("target")
     overrides.pop("target", None)
-    if isinstance(config, os.PathLike) or (isinstance(config, str) and config.endswith((".yaml", ".yml"))):
+    if isinstance(config, os.PathLike) or (
+        isinstance(config, str) and config.endswith((".yaml", ".yml", ".json"))
+    ):
         if source is not None:
             raise ConfigError("target: a configuration file names its target; leave one of them out")
         source = config

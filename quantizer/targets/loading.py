@@ -102,7 +102,7 @@ def load_recipe(
 ) -> Recipe:
     """Return the settings of a packaged target or of a file, overruled by `overrides`."""
     name = AUTO if source is None else str(source)
-    is_file = Path(name).suffix in {".yaml", ".yml"}
+    is_file = Path(name).suffix in {".yaml", ".yml", ".json"}
     own = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
     file = _with_base(own, name)
     if file.target == AUTO:
@@ -452,13 +452,13 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
     signed = TYPES[config.activation_type].signed
 
     # Activations.
-    for name in ("activation_type", "schema") if target.unsigned_activations and signed else ():
+    word = config.activation_type
+    fixes = {"activation_type": f"activation_type u{word}", "schema": "--schema symmetric-uint8"}
+    for name, fix in fixes.items() if target.unsigned_activations and signed else ():
         if name in given:
-            yield MalformedError(
-                f"{name} '{getattr(config, name)}': {target.name} stores signed activations unsigned, with "
-                f"zero point {TYPES[config.activation_type].high + 1}",
-                "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
-            )
+            others = or_targets(lambda one: not one.unsigned_activations and word in one.activation_types)
+            sentence = f"{name} '{getattr(config, name)}': activations of {target.name} are unsigned"
+            yield MalformedError(sentence, f"use {fix}{others}")
     if schema.unsigned_when_positive and not target.unsigned_activations and not signed:
         sign = config.activation_type.removeprefix("u")
         if sign not in target.activation_types and "schema" in given:

@@ -165,13 +165,13 @@ def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) ->
         (
             "onnxruntime-x86",
             {"activation_type": "int8", "schema": "symmetric"},
-            "options: activation_type 'int8': onnxruntime-x86 stores signed activations unsigned, with zero "
-            "point 128; use an unsigned activation_type with schema asymmetric or symmetric-uint8",
+            "options: activation_type 'int8': activations of onnxruntime-x86 are unsigned; use "
+            "activation_type uint8, or target glow or ",
         ),
         (
             "onnxruntime-x86",
             {"schema": "symmetric-power2"},
-            "schema 'symmetric-power2': onnxruntime-x86 stores signed activations unsigned, with zero",
+            "'symmetric-power2': activations of onnxruntime-x86 are unsigned; use --schema symmetric-uint8",
         ),
         ("qnn", {"schema": "symmetric-uint8"}, "qnn has no activations in int8; "),
         (
@@ -201,7 +201,9 @@ def test_what_only_a_default_says_gives_way() -> None:
 def test_settings_of_a_file_of_ones_own_are_wishes_too(tmp_path: Any) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("base: onnxruntime-x86\nsettings: {activation_type: int8, schema: symmetric}\n")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: activation_type 'int8': .*; use an unsigned "):
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml: activation_type 'int8': .*; use activation_type uint8"
+    ):
         load_recipe(path)
 
 
