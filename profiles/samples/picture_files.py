@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,17 @@ def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
     remedy = f"if the model has others, write them into {CLASS_NAMES} in that folder"
     note(Finding(Code.CLASSES_NUMBERED, sentence, where, {"classes": len(named)}, remedy))
     return classes
+
+
+def note_class_folders(source: str, classes: int | None) -> None:
+    """Note that a folder has as many folders of pictures as the model has classes: they can be labels."""
+    if classes is None or classes < 2 or not os.path.isdir(source):
+        return
+    with suppress(DataError):
+        if len(folder_classes(source).names) == classes:
+            sentence = f"{source}: has a folder for each of the model's {classes} classes"
+            remedy = f"--labels {shlex.quote(source)} measures the accuracy"
+            note(Finding(Code.CLASSES_NUMBERED, sentence, source, {"classes": classes}, remedy))
 
 
 def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:

@@ -28,7 +28,8 @@ from ...profiles.records.store import first_lines, load_profile, with_samples_of
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model, model_samples
-from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
+from ...profiles.samples.objects import ChosenSamples, DataLike, place_of_data, source_name
+from ...profiles.samples.picture_files import note_class_folders
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
@@ -155,11 +156,12 @@ def quantize_from_samples(
         check_settings(prepared, recipe)
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
         truth: Path | Labels | None = labels
+        classes = declared_class_count(prepared.model, options.scored_output, options.class_axis)
         if labels is not None and _is_one_class_a_row(options):
             truth = load_labels(labels)
-            truth.check_classes(
-                declared_class_count(prepared.model, options.scored_output, options.class_axis)
-            )
+            truth.check_classes(classes)
+        elif labels is None and options.metric is None:
+            note_class_folders(place_of_data(data), classes)
         kept: Profile | None = None
         if profile is not None:
             kept, missing, of_noise = read_measured(profile, prepared)

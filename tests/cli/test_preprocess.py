@@ -207,6 +207,11 @@ def test_the_folders_of_pictures_are_their_labels(
     assert json.loads(result.stdout)["samples"] == 32
     assert "the folders are 10 classes, numbered by their names: 0 '0', 1 '1'" in result.stderr
 
+    quick = ("--set", "budget=0", "--no-latency", "-o", tmp_path / "q.onnx")
+    result = run("quantize", MODEL, *data[:-2], *quick)
+    advice = f"a folder for each of the model's 10 classes; --labels {tmp_path}/classes measures the accuracy"
+    assert advice in result.stderr
+
 
 @pytest.mark.parametrize("word", ["imagnet", "x" * 6000])
 def test_a_recipe_that_there_is_not_is_told_in_a_short_line(folder: Path, word: str) -> None:
