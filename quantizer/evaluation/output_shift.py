@@ -254,7 +254,7 @@ class OutputShift:
         few = self.changes if self.excess <= 1.0 else []
         limit = f" (limit {100 * SAME_GOOD:g} %)"
         known = [(one, of) for of, one in shares.items() if one and one.same < one.total]
-        equal = [f"{_equal(one)} of the {of} the same{limit * (one in few)}" for one, of in known]
+        equal = [f"{_equal(one)} {of} the same{limit * (one in few)}" for one, of in known]
         return ", ".join(filter(None, [*equal, self.aside]))
 
     @property
@@ -276,8 +276,10 @@ def shows_same(answers: Agreement) -> bool:
 
 
 def _equal(answers: Agreement) -> str:
-    """Return a share of equal answers in percent; one that is too low has the digits that show it."""
-    return f"{deciding_digits(100.0 * answers.ratio, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]} %"
+    """Return a share of equal answers in percent, with the digits that decide; the number of few answers."""
+    if answers.total < LEAST_ANSWERS:
+        return f"{answers.same} of {answers.total}"
+    return f"{deciding_digits(100.0 * answers.ratio, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]} % of the"
 
 
 def _digits(share: float) -> int:
@@ -615,7 +617,7 @@ def _with_answers(
     """Return a shift with the answers that are the same; whole sequences of frames are an aside."""
     if whole is None or not are_frames:
         return replace(shift, answers=answers, sequences=whole)
-    changed = f"{_equal(whole)} of the sequences as a whole (judged by frame)"
+    changed = f"{_equal(whole)} sequences as a whole (judged by frame)"
     return replace(shift, answers=answers, aside=changed if whole.same < whole.total else "")
 
 
@@ -625,7 +627,7 @@ def _unread_answers(name: str, values: _Values) -> str:
     if answers is None or whole is None or answers.same == answers.total:
         return ""
     return (
-        f"{_equal(answers)} of the positions and {_equal(whole)} of the sequences have the same largest "
+        f"{_equal(answers)} positions and {_equal(whole)} sequences have the same largest "
         f"values (--set output_kind={name}=decision judges these)"
     )
 

@@ -266,10 +266,10 @@ def test_texts_are_to_be_scored_by_characters_and_each_limit_follows_its_figure(
     sequences = Agreement("equal", 7, 12, 7 / 12)
     read = replace(verdict(19.0, "fair").outputs[0], answers=answers, sequences=sequences, kind="a decision")
     assert read.alike == (
-        "98.8 % of the answers the same (limit 99.5 %), 58.3 % of the sequences the same (limit 99.5 %)"
+        "98.8 % of the answers the same (limit 99.5 %), 7 of 12 sequences the same (limit 99.5 %)"
     )
     assert replace(read, answers=few).alike == (
-        "98.0 % of the answers the same, 58.3 % of the sequences the same (limit 99.5 %)"
+        "98 of 100 answers the same, 7 of 12 sequences the same (limit 99.5 %)"
     )
     (found,) = with_fixes(replace(fair, outputs=(read,)), (), (), [fair]).findings
     assert found.remedy == "a score may decide: --labels FILE --metric cer"
