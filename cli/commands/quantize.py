@@ -197,6 +197,8 @@ def _lines_of_judged(
     yield from result_lines([*verdict.untold_findings, *of_plan], verbose=verbose, width=9)
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
+    if verdict.score_to_try and any(fix.lost for fix in verdict.fixes[:1]):
+        yield "try", f"{verdict.score_to_try}: a score may decide"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{shlex.join(fix.options)}: {fix.brings}"
         yield "", command_with(fix, judged.profile)
@@ -205,7 +207,7 @@ def _lines_of_judged(
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)
-    if verdict.is_deployable:
+    if verdict.is_deployable and evaluation.passed:
         where = f"after a test on {verdict.simulated}" if verdict.simulated else "in place of the float model"
         yield "deploy", f"{where}{', if its size matters' * verdict.has_floats_speed}: docs/how-to/deploy.md"
 

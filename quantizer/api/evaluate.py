@@ -68,7 +68,9 @@ class EvaluateResult(Evaluation):
         told = {finding.code for finding in self.findings}
         on_samples = verdict.held_out.findings if verdict.grade != "none" else ()
         more = [finding for finding in (*on_samples, *verdict.against) if finding.code not in told]
-        facts = (("verdict", verdict.sentence), *shown.facts)
+        advice = verdict.score_to_try
+        tries = (("try", f"{advice}: a score may decide"),) if advice else ()
+        facts = (("verdict", verdict.sentence), *tries, *shown.facts)
         untold = (one for one in (*self.findings, *more) if one.text not in verdict.sentence)
         return replace(shown, facts=facts, findings=gravest_first(untold))
 

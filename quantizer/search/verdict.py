@@ -467,6 +467,14 @@ class Verdict(Presented):
         return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
 
     @property
+    def score_to_try(self) -> str:
+        """Return the options of a score that may decide over outputs that are not good; "" for none."""
+        worst, is_good = self.worst, self.is_vain or self.grade in ("good", "none")
+        if self.score is not None or worst is None or worst.is_destroyed or is_good:
+            return ""
+        return "--labels FILE --metric cer" if worst.sequences else SCORED_BY.get(worst.kind, "")
+
+    @property
     def why(self) -> str:
         """Return whether the score or the output decides, and why, if their grades differ; else ""."""
         scored, decision = self.score, self.decision
@@ -647,10 +655,8 @@ def with_fixes(
         sentence += "".join(f"; the noisiest layer is {one.subject}" for one in cause if one.subject)
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             sentence, code = f"keep the float model: {sentence}", Code.KEEP_FLOAT
-    worst, metric = verdict.worst, ""
-    if worst is not None and verdict.score is None and not (vain or worst.is_destroyed):
-        metric = "--labels FILE --metric cer" if worst.sequences else SCORED_BY.get(worst.kind, "")
-    reason = Finding(code, sentence, remedy=f"a score may decide: {metric}" if metric else "")
+    advice = "" if vain or not verdict.score_to_try else f"a score may decide: {verdict.score_to_try}"
+    reason = Finding(code, sentence, remedy=advice)
     return replace(verdict, findings=gravest_first([reason, *verdict.findings]))
 
 

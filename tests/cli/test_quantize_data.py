@@ -156,6 +156,7 @@ def test_a_gate_that_is_not_met_ends_with_1_and_the_model_written(tmp_path: Path
     result = quantize("-o", tmp_path / "q.onnx", "--set", "min_sqnr=90", data=FEW)
     assert result.exit_code == 1
     assert lines(result, "FAILED")[0].startswith("--min-sqnr 90: output 'logits': ")
+    assert not lines(result, "deploy")
     assert (tmp_path / "q.onnx").exists()
     assert lines(quantize("-o", tmp_path / "q.onnx", "--set", "min_sqnr=20", data=FEW), "gate") == ["passed"]
 

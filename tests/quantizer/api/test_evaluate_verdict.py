@@ -78,6 +78,14 @@ def test_a_model_of_another_tool_is_judged_by_what_its_outputs_look_like(tmp_pat
     assert output.grade == "good"
 
 
+@pytest.mark.parametrize(("bits", "tries"), [(7, []), (3, ["--labels FILE: a score may decide"])])
+def test_without_labels_a_model_that_is_not_good_is_to_be_scored(
+    bits: int, tries: list[str], tmp_path: Path
+) -> None:
+    found = qprof.evaluate(MODEL, rounded(bits, tmp_path), HELD_OUT, latency=False)
+    assert [text for name, text in found.presentation().facts if name == "try"] == tries
+
+
 def test_samples_of_the_profile_are_said_to_flatter(tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
     profile = qprof.profile(MODEL, HELD_OUT, tmp_path / "p.yaml")

@@ -239,6 +239,7 @@ def test_a_detector_without_a_better_plan_is_to_be_scored() -> None:
     poor = verdict(5.0, "poor")
     boxes = replace(poor, outputs=tuple(replace(one, kind="detections") for one in poor.outputs))
     (found,) = with_fixes(boxes, (), (), [boxes] * 3).findings
+    assert boxes.score_to_try == "--metric map50, also without labels"
     assert found.remedy == "a score may decide: --metric map50, also without labels"
 
 
