@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
@@ -105,16 +106,8 @@ class DriftReport(Presented, document="drift"):
             )
             for t in self.worst()
         )
-        header = (
-            "tensor",
-            "OLD",
-            "NEW",
-            "range growth",
-            "clipping rate",
-            "baseline",
-            "JS distance",
-            "limits",
-        )
+        rates = ("range growth", "clipping rate", "baseline", "JS distance")
+        header = ("tensor", "OLD", "NEW", *rates, "limits")
         facts = [("samples", f"{self.new_samples} against {self.old_samples}")]
         facts.append(("calibrator", self.calibrator))
         if self.left_out:
@@ -198,12 +191,13 @@ def diff(
         failures=failures,
         left_out=tuple(tensor for tensor in every if tensor.tensor not in needed),
         model=None if file is None else os.path.basename(file),
-        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(tensors)]),
+        findings=gravest_first([*_of_limits(failures, names), *of_pair, *_of_tensors(tensors)]),
     )
 
 
-def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
+def _of_limits(failures: Sequence[GateFailure], profiles: Sequence[str]) -> Iterator[Finding]:
     """Yield an alarm for each limit that is not kept, or not proven, with its worst tensor."""
+    merging = f"qprof merge {shlex.join(profiles)} -o both.yaml, and quantize with --profile both.yaml"
     for (_, limit, _), group in groupby(failures, lambda f: (f.demand, f.limit, f.result)):
         first, *others = group
         value = "" if first.measured is None else f"{first.measured:.4g}"
@@ -213,7 +207,7 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
         alarm = gate_finding(first)
         sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
         tensors = {"tensors": 1 + len(others)} if first.where else {}
-        remedy = "quantize again, with --profile NEW" if first.result == "failed" else ""
+        remedy = f"if the new data are right, {merging}" if first.result == "failed" else ""
         yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors}, remedy=remedy)
 
 

@@ -62,7 +62,10 @@ def test_inverted_images_fail(nights: Path) -> None:
     assert lines[-1].startswith(
         "FAILED     --max-js-distance 0.25: 6 tensors, the worst 'head.flatten.out': 0.68"
     )
-    assert lines[-1].endswith("; quantize again, with --profile NEW")
+    merging = f"qprof merge {nights}/old.yaml {nights}/inverted.yaml -o both.yaml"
+    assert lines[-1].endswith(
+        f"; if the new data are right, {merging}, and quantize with --profile both.yaml"
+    )
 
 
 def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None:
