@@ -218,10 +218,8 @@ def describe_error(error: Exception) -> tuple[str, int]:
         return f"error: {message}", QprofError.exit_code
     if is_out_of_memory(error):
         text = (str(error).splitlines() or [type(error).__name__])[0]
-        return (
-            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or "
-            "that of the container), or use fewer --threads"
-        ), QprofError.exit_code
+        advice = "raise its limit (ulimit -v, or that of the container), or use fewer --threads"
+        return f"error: the system gives this process no more memory ({text}); {advice}", QprofError.exit_code
     if isinstance(error, OSError):
         said = error.strerror or str(error) or type(error).__name__
         if error.filename is not None:
@@ -229,8 +227,9 @@ def describe_error(error: Exception) -> tuple[str, int]:
         place = os.environ.get("TMPDIR", "the system's folder of them")
         return f"error: {said}; check the disk; temporary files are in {place}", QprofError.exit_code
     return (
-        f"internal error: {type(error).__name__}: {error}; "
-        "this is a bug in qprof: run it again as 'qprof --debug ...' and please report the output"
+        f"internal error: {type(error).__name__}: {error}; this is a bug in qprof: run it again as "
+        "'qprof --debug ...', and please report the output, with 'qprof --version' and, if you may share it, "
+        "the model, in the repository that you installed qprof from"
     ), 70
 
 

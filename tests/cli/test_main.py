@@ -116,6 +116,7 @@ def test_an_unexpected_error_is_told_without_a_traceback(failing: Failing) -> No
     result = failing(ZeroDivisionError("by zero"))
     assert result.exit_code == 70
     assert result.stderr.startswith("internal error: ZeroDivisionError: by zero; ")
+    assert result.stderr.endswith("the model, in the repository that you installed qprof from\n")
     assert result.stderr.count("\n") == 1
 
 
