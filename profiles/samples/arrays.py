@@ -207,7 +207,7 @@ def sample_files(source: str) -> list[DataFile]:
         return [whole]
     if not is_folder(source):
         if exists(source):
-            raise DataError(f"{folder}: is a file; give samples: {LAYOUTS}, or FILE.py:FUNCTION")
+            raise DataError(f"{folder}: is no file of samples; give {LAYOUTS}, or FILE.py:FUNCTION")
         near = nearest_path(source)
         raise DataError(f"{folder}: no such folder or file; check the path, or give FILE.py:FUNCTION.{near}")
     names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)

@@ -189,7 +189,7 @@ def _labels_from_text(file: Path) -> Labels:
             column = f"name its column, {file}:COLUMN, or " if file.suffix.lower() in {".csv", ".tsv"} else ""
             raise DataError(
                 f"{file}, line {number}: '{line[:40]}' is not an integer label; {column}write one integer a "
-                "line"
+                "line, or name the metric of texts (--metric cer)"
             )
     classes = np.array([int(line) for _, line in filled], np.int64)
     return Labels(str(file), classes, tuple(number for number, _ in filled))

@@ -355,10 +355,16 @@ def _usual_columns(
         return arrays[0]
     if len(specs) == 1 and spec.shape and len(names) == spec.shape[-1]:
         return list(names)
+    lines = f"'columns: {{{spec.name}: [COLUMN, ...]}}'"
+    size = spec.shape[-1] if spec.shape and len(specs) == 1 else None
+    if isinstance(size, int) and len(names) > size:
+        # Numbers of rows, dates and answers are no decimal fractions.
+        odd = [name for name in names if "." not in str(first.values.get(name))]
+        exclude = ", ".join(odd if len(odd) == len(names) - size else ["COLUMN, ..."])
+        lines = f"'exclude: [{exclude}]'"
     raise ConfigError(
-        f"{source}: which columns belong to input '{spec.name}' ({spec})? Write a recipe with reader: table "
-        f"and columns: {{{spec.name}: [COLUMN, ...]}}, or with exclude: [COLUMN, ...] and label: COLUMN, "
-        f"which name those that do not; there are {_listed(names)}"
+        f"{source}: which columns belong to input '{spec.name}' ({spec})? Write the lines 'reader: table' "
+        f"and {lines} into recipe.yaml, and give --preprocess recipe.yaml; there are {_listed(names)}"
     )
 
 

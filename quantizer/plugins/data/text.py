@@ -382,10 +382,10 @@ def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDAr
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are skipped."""
     if not preprocessing.reader and all(spec.dtype.kind != "O" for spec in inputs):
-        raise DataError(
-            f"{shown_location(source)}: contains lines of text, but the model needs token ids; give its "
-            "tokenizer: --preprocess tokenizer.json"
-        )
+        needs = "token ids; give its tokenizer: --preprocess tokenizer.json"
+        if inputs and all(spec.dtype.kind == "f" for spec in inputs):
+            needs = f"'{inputs[0].name}' ({inputs[0]}); give a folder of pictures, sound or arrays"
+        raise DataError(f"{shown_location(source)}: contains lines of text, but the model needs {needs}")
     encoder = text_encoder(preprocessing, inputs)
     files = data_files(source, TEXT_SUFFIXES)
     if not files:

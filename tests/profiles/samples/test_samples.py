@@ -223,7 +223,7 @@ def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
     ("name", "parts"),
     [
         ("nowhere", ["nowhere: no such folder", "check the path"]),
-        ("a.md", ["a.md: is a file", "give samples: pictures"]),
+        ("a.md", ["a.md: is no file of samples", "give pictures"]),
         ("empty", ["is empty", "expected pictures, .txt, .wav"]),
         ("", ["contains 'a.md' but no samples", "expected pictures, .txt, .wav"]),
     ],

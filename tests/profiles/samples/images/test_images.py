@@ -164,7 +164,7 @@ def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None
         ("lines.csv", "lines.csv: no such folder or file"),
         ("empty", "empty: is empty"),
         ("other", "other: contains 'x.dat' but no samples; expected pictures"),
-        ("other/x.dat", "x.dat: is a file; give samples: pictures"),
+        ("other/x.dat", "x.dat: is no file of samples; give pictures"),
     ):
         assert sentence in refusal(tmp_path / name, "imagenet")
 

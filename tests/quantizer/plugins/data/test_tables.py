@@ -49,6 +49,17 @@ def test_all_columns_go_to_the_only_input_that_takes_as_many(table: Path, caplog
     assert "columns a, b, c go to input 'x' as float32" in caplog.text
 
 
+@pytest.mark.parametrize(("columns", "advice"), [("id,b,c", "id"), ("a,b,c,d", "COLUMN, ...")])
+def test_one_column_too_many_is_named_in_the_recipe_to_write(
+    tmp_path: Path, columns: str, advice: str
+) -> None:
+    width = columns.count(",")
+    row = "7," + ",".join(["1.5"] * width) if advice == "id" else ",".join(["1.5"] * (width + 1))
+    file = saved(tmp_path, f"{columns}\n{row}\n", "rows.csv")
+    with pytest.raises(ConfigError, match=rf"'reader: table' and 'exclude: \[{advice}\]' into recipe.yaml"):
+        read(file, [spec("x", np.float32, ("N", width))])
+
+
 @pytest.mark.parametrize("recipe", [None, "reader: table\nmean: [1, 1]\nstd: [1, 1]\n"])
 def test_the_column_of_labels_in_the_file_of_the_data_is_no_input(
     table: Path, tmp_path: Path, recipe: str | None
@@ -249,7 +260,7 @@ PATIENTS = "id,age,height,note,diagnosis\n1,40,1.7,tall,0\n2,50,1.8,short,1\n"
 
 def test_columns_are_asked_for_where_no_number_of_them_fits(tmp_path: Path) -> None:
     text = refusal(saved(tmp_path, PATIENTS), [spec("x", np.float32, ("N", "n"))])
-    assert "reader: table and columns: {x: [COLUMN, ...]}, or with exclude: [COLUMN" in text
+    assert "the lines 'reader: table' and 'columns: {x: [COLUMN, ...]}' into recipe.yaml" in text
     assert text.endswith("there are id, age, height, note, diagnosis")
 
 
