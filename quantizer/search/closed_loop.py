@@ -409,7 +409,10 @@ class _CheckedPlans:
         return because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
 
     def _with_weights_alone(self, best: _Checked) -> Iterator[Change]:
-        """Yield the plan without arithmetic in integers."""
+        """Yield the plan without arithmetic in integers, unless the noise is not worth the time of float."""
+        pays = best.cost + 1.0 / (100.0 * MIN_NOISE_PER_TIME) > 1.0 - MIN_GAIN
+        if not (pays or best.is_poor or _is_assumed(best.facts)):
+            return
         kinds = best.plan.plan.nodes.items()
         in_integers = [name for name, entry in kinds if entry.kind.counts_as_quantized]
         known = best.change.known.with_floats(dict.fromkeys(in_integers, self._measured_noise))

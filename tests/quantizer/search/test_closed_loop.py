@@ -165,6 +165,19 @@ def test_what_no_plan_can_hold_at_its_price_is_said(
     assert any("no plan that was tried meets the limit" in note for note in map(str, result.plan.findings))
 
 
+def test_a_plan_whose_noise_is_not_worth_the_time_of_float_is_not_tried_with_weights_alone(
+    tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Known] = []
+    monkeypatch.setattr(output_shift, "MOST_MOVED", 0.75 * moved)
+    monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
+    monkeypatch.setattr(closed_loop, "plan_from", lambda facts, known: tried.append(known))
+    monkeypatch.setattr(closed_loop, "_is_assumed", lambda facts: False)
+    monkeypatch.setattr(closed_loop._CheckedPlans, "_without_noisy_nodes", lambda self, best: ())
+    quantized(tmp_path / "q.onnx", bias_correction="off")
+    assert not tried
+
+
 def test_a_poor_plan_gives_way_to_one_that_holds_whatever_that_costs(
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
