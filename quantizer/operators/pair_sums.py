@@ -47,8 +47,7 @@ def unsaturated(
     """
     least = np.zeros(axes.output_channels, np.float64)
     for one, other in _pairs(axes.blocks(weight), layout):
-        sums = _largest_sums(one.astype(np.float64), other.astype(np.float64))
-        least = np.maximum(least, sums.max(axis=tuple(range(2, sums.ndim)), initial=0.0).reshape(-1))
+        least = np.maximum(least, _largest_sums(one, other).reshape(-1))
     least /= LARGEST_SUM - 0.5
     if params.axis is None:
         least = least.max(keepdims=True, initial=0.0)
@@ -72,9 +71,11 @@ def limits(codes: Array, axes: WeightAxes, layout: WeightLayout) -> tuple[Array,
 
 
 def _largest_sums(one: Array, other: Array) -> Array:
-    """Return the larger of the sums of the positive and of the negative parts of pairs."""
-    positive, negative = (np.maximum(sign * one, 0) + np.maximum(sign * other, 0) for sign in (1, -1))
-    return np.asarray(np.maximum(positive, negative))
+    """Return the largest sum of the positive, or the negative, parts of pairs, (groups, outputs)."""
+    # Without two signs it is the magnitude of the pair's sum, else that of the larger one, which is more.
+    magnitudes = (np.abs(part) for part in (one, other, np.add(one, other, dtype=np.float64)))
+    largest = [part.max(axis=tuple(range(2, part.ndim)), initial=0) for part in magnitudes]
+    return np.asarray(np.max(largest, axis=0))
 
 
 def _pairs(blocks: Array, layout: WeightLayout) -> list[tuple[Array, Array]]:
