@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -72,22 +73,15 @@ def ranked_nodes(
     `noise` of None is that of the worst group of channels of the worst output.
     """
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
-    axes = class_axes(planned.model)
-
-    def noise_of(quantized: Sequence[Outputs] | None) -> float:
-        """Return the noise over signal, 0 if it cannot be run."""
-        if quantized is None:
-            return 0.0
-        if noise is not None:
-            return min(noise(few.float_outputs, quantized), 1e300)
-        return min(noise_share(few.float_outputs, quantized, axes), 1e300)
-
+    power = noise or partial(noise_share, axes=class_axes(planned.model))
     alone = NodesAlone(planned, few, provider)
-    measured = measured_groups(
-        alone.units,
-        lambda groups: {group: noise_of(outputs) for group, outputs in alone.outputs(groups)},
-        lambda own: own,
-    )
+
+    def measure(groups: Sequence[Group]) -> dict[Group, float]:
+        """Return the noise of each group, 0 if it cannot be run."""
+        ran = alone.outputs(groups)
+        return {group: min(power(few.float_outputs, of), 1e300) if of else 0.0 for group, of in ran}
+
+    measured = measured_groups(alone.units, measure, lambda own: own)
 
     # Within a group the estimate shares out what was measured.
     estimated, prices = estimated_shares(planned), prices_of(planned)
