@@ -184,9 +184,9 @@ def noise_after(
         part = slice(start, start + ROWS)
         unlimited = np.rint(values / scales[part, None]) + zero_points[part, None]
         quantized = np.minimum(np.maximum(unlimited, low), high)
-        places = (quantized - low).astype(np.int64)
-        error = np.square(np.take_along_axis(results[part], places, axis=1) - exact)
-        noise[part] = np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass
+        places = (quantized - low).astype(np.intp) + levels.size * np.arange(len(quantized))[:, None]
+        error = np.square(results[part].reshape(-1).take(places) - exact)
+        noise[part] = np.multiply(error, ONE_SIDED, out=error, where=quantized != unlimited) @ mass
     return noise
 
 
