@@ -9,7 +9,7 @@ inside an If, a Loop or a Scan are measured in the node that runs them.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
-This needs 32 to 80 submodels of about a sixteenth of the model (`SampleWalk`), on 4 samples.
+This needs 32 to 80 submodels of about a sixteenth of the model (`SampleWalk`), on 2 samples.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RankedNode:
     microseconds: float  # that float takes longer; without times the share of float's time that is assumed
 
 
-RANKING_SAMPLES = 4
-"""Samples that noise is measured on, the first."""
+RANKING_SAMPLES = 2
+"""Samples that noise is measured on, the first (DECISIONS.md, 91)."""
 
 GROUPS, FEW_GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 8, 4, 2, 6, 0.1
 """Groups at first, and for one cause; parts of a split one; rounds of splitting; groups split in a round;
