@@ -43,6 +43,7 @@ from ...profiles.samples.values import Sample
 from ..model.graph import constant_of, nodes_run_by
 from ..numerics.affine import INT8, QuantParams, fake_quantized
 from ..numerics.schemas import SCHEMAS, channel_params
+from ..operators.facts import Values
 from ..operators.table import draws, facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
 from .mask_fillers import Rows, filler_rows, without_fillers
@@ -149,34 +150,35 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def rounded_copy(
-    model: ir.Model, tensors: Iterable[MeasuredTensor], prefix: str
+    model: ir.Model, tensors: Sequence[MeasuredTensor], prefix: str
 ) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model whose nodes read activations rounded, and the values that may differ in it.
 
-    Each step is an input, a number (`step_input`). If a reader has no finite value at 0, values that would
-    become 0 become half a step with the sign of the float value: an input too (`float_input`), or the
-    activation itself if that may have another shape.
+    Each step is an input, a number (`step_input`). Rounded values in another shape or order are rounded
+    already. If a reader has no finite value at 0, values that would become 0 become half a step with the sign
+    of the float value: an input too (`float_input`), or the activation itself if that may have another shape.
     """
-    copy, names = model.clone(), set[str]()
-    values = _activations_of(copy.graph)
+    copy, rounded = model.clone(), set[ir.Value | None]()
+    outputs = (value for node in copy.graph for value in node.outputs)
+    values = {str(value.name): value for value in (*copy.graph.inputs, *outputs)}
     for tensor in tensors:
         value = values[tensor.name]
-        uses = tuple(value.uses())
-        _insert(copy.graph, value, uses, _rounding_nodes(copy.graph, tensor, value, prefix))
-        names.add(tensor.name)
-    return copy, _values_after(model, names, set())
+        node = value.producer()
+        moves = node is not None and facts_of(node).values in (Values.SAME_ORDER, Values.PERMUTED)
+        is_rounded = node is not None and moves and node.inputs[0] in rounded
+        if not is_rounded or tensor.singular or tensor.filler_rows is not None:
+            nodes = _rounding_nodes(copy.graph, tensor, value, prefix)
+            _insert(copy.graph, value, nodes)
+            value = nodes[-1].outputs[0]
+        rounded.add(value)
+    return copy, _values_after(model, {tensor.name for tensor in tensors}, set())
 
 
-def _activations_of(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Return the inputs of a graph and the values that its nodes make, by name."""
-    values = {str(value.name): value for value in graph.inputs}
-    return values | {str(value.name): value for node in graph for value in node.outputs}
-
-
-def _insert(graph: ir.Graph, value: ir.Value, uses: Iterable[Any], nodes: Sequence[ir.Node]) -> None:
-    """Insert nodes behind a value; some uses then read the result of the last node instead."""
-    for use in uses:
-        use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
+def _insert(graph: ir.Graph, value: ir.Value, nodes: Sequence[ir.Node]) -> None:
+    """Insert nodes behind a value; all others that use it then read the result of the last node instead."""
+    for use in tuple(value.uses()):
+        if use.node not in nodes:
+            use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
     producer = value.producer()
     if producer is not None:
         graph.insert_after(producer, nodes)

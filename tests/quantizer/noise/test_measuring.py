@@ -19,6 +19,8 @@ from qprof_onnx.quantizer.noise.measure import (
     INFINITE_NOISE,
     expected_bytes,
     measure_noise,
+    measured_tensors,
+    rounded_copy,
     rows_differ_together,
     unmeasurable,
 )
@@ -112,6 +114,13 @@ def test_a_divisor_that_an_earlier_rounding_made_zero_is_measured() -> None:
     x[0, 0] = 1e-4  # below half a step: what Abs returns is rounded to 0, and so is its power
     (found,) = measured(model, ["x", "a", "m", "y"], x=x)
     assert found.tensors["y"].activation_noise
+
+
+def test_rounded_values_in_another_order_are_not_rounded_again() -> None:
+    model = prepared("net (float[2, 3] x) => (float[3, 2] y) { t = Transpose (x)\n y = Relu (t) }")
+    copy, _ = rounded_copy(model, measured_tensors(model, {"x", "t", "y"}), "r:")
+    rounding = [node.name for node in copy.graph if node.op_type == "Round"]
+    assert rounding == ["r:1:x", "r:1:y"]
 
 
 def test_infinite_values_pass_and_are_not_measured() -> None:
