@@ -69,15 +69,9 @@ def observations(
             if isinstance(dim, int) and dim > 0:
                 axes[name] = axis
 
+    scan_axes = {name: inner.scan_axes for name, inner in in_subgraphs.items()}
     return tuple(
-        Observation(
-            name,
-            dtype,
-            value.shape,
-            _producer_text(value),
-            axes.get(name),
-            in_subgraphs[name].scan_axes if name in in_subgraphs else None,
-        )
+        Observation(name, dtype, value.shape, _producer_text(value), axes.get(name), scan_axes.get(name))
         for name, (value, dtype) in types.items()
         if name in chosen
     )

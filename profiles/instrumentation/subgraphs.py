@@ -30,9 +30,8 @@ def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
 
 def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the graphs that a node has as attributes, also of operators that do not run them unchanged."""
-    if not node.attributes:  # as most nodes: a walk over a model asks each
-        return ()
-    return tuple(graph for attribute in node.attributes.values() for graph in graphs_of(attribute))
+    attributes = node.attributes.data.values()  # of the dict inside: a walk over a model asks each node
+    return tuple(graph for attribute in attributes for graph in graphs_of(attribute))
 
 
 def nested_graphs(
@@ -87,11 +86,6 @@ def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ..
 
 def _may_be_float(value: ir.Value, types: Collection[ir.DataType] = FLOAT_TYPES) -> bool:
     return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in types)
-
-
-def dtype_name(dtype: ir.DataType) -> str:
-    """Return the name of an element type as profiles have it: "float", "float16", "bfloat16", "double"."""
-    return dtype.name.lower()
 
 
 def readable_dtype(dtype: ir.DataType) -> ir.DataType:

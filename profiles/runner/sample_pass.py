@@ -19,7 +19,7 @@ import onnxruntime as ort
 from ..base.errors import DataError
 from ..instrumentation.input_facts import countable, input_observations
 from ..instrumentation.observations import Observation, observations
-from ..instrumentation.subgraphs import declared_shape, dtype_name
+from ..instrumentation.subgraphs import declared_shape
 from ..instrumentation.tensor_outputs import with_outputs
 from ..observers.channel_counter import ArraySlice, accumulate_channels
 from ..observers.histogram_counter import Ranges, count_histograms, empty_ranges
@@ -155,7 +155,7 @@ class SamplePass:
 
 def tensor_observer(observation: Observation, ranges: Ranges | None = None) -> TensorObserver:
     """Return an observer of a tensor that has seen nothing yet."""
-    dtype, axis = dtype_name(observation.dtype), observation.axis
+    dtype, axis = observation.dtype.name.lower(), observation.axis
     return TensorObserver(dtype, axis=axis, channels=observation.channels, ranges=ranges)
 
 

@@ -252,10 +252,9 @@ def name_values(model: ir.Model) -> int:
 
 def unshare_names(model: ir.Model) -> int:
     """Give values of subgraphs names that no other graph has, as profiles need; return how many changed."""
-    names = FreeNames(value_names(model))
-    used: set[str] = set()
-    changed = 0
-    for graph in model.graphs():
+    graphs, used, changed = list(model.graphs()), set[str](), 0
+    names = FreeNames(value_names(model) if graphs[1:] else set())
+    for graph in graphs if graphs[1:] else ():
         results = (value for node in graph for value in node.outputs)
         for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
             if value.name in used and graph is not model.graph:

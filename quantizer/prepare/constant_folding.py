@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -242,6 +243,15 @@ def _moved_type(node: ir.Node) -> ir.DataType | None:
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
     """Return the outputs; None when one is not computed, a type is unknown, or a result is too large."""
+    array, allowed = inputs[0], max(LIMIT, sum(array.nbytes for array in inputs if array is not None))
+    if node.op_type == "Reshape" and array is not None and np.all(inputs[1]):
+        with suppress(ValueError):
+            return [array.reshape(inputs[1])]
+    if node.op_type == "Cast" and array is not None:
+        kind = ir.DataType(node.attributes["to"].as_int())
+        if kind in _NUMPY and array.size * kind.itemsize <= allowed:
+            with np.errstate(all="ignore"):
+                return [array.astype(kind.numpy())]
     from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
 
     arrays = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
@@ -250,7 +260,6 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
     proto.input.extend(f"i{index}" if array is not None else "" for index, array in enumerate(inputs))
     proto.output.extend(f"o{index}" if value.name else "" for index, value in enumerate(node.outputs))
     named = [name for name in proto.output if name]
-    allowed = max(LIMIT, sum(array.nbytes for array in arrays.values()))
     types = _output_types(proto, arrays, version, allowed)
     if types is None:
         return None

@@ -158,9 +158,11 @@ def prepare(model: ir.Model) -> Prepared:
         of_step = step(work)
         if isinstance(of_step, tuple):
             findings.extend(of_step)
-    _improve(work, SHARED_STEPS)
+    idle = set[Repeated]()
+    _improve(work, SHARED_STEPS, idle)
     unimproved = work.clone()
-    changed = _improve(work, REPEATED_STEPS[len(SHARED_STEPS) :]) | improve(work)
+    changed = _improve(work, REPEATED_STEPS[len(SHARED_STEPS) :], idle)
+    changed |= improve(work, REPEATED_STEPS, LAST_STEPS, idle)
     beyond = changed.difference(LOADING_STEPS)
     findings.extend(_drawing(node) for node in work.graph.all_nodes() if draws(node))
     return Prepared(work, tuple(findings), narrow, unimproved if beyond or narrow else None)
@@ -176,25 +178,30 @@ def _drawing(node: ir.Node) -> Finding:
 
 
 def improve(
-    model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS, last: Sequence[Step] = LAST_STEPS
+    model: ir.Model, steps: Sequence[Repeated], last: Sequence[Step], idle: set[Repeated]
 ) -> set[Repeated]:
     """Do the repeated steps and the last ones in place; return the repeated steps that changed the model."""
     changed: set[Repeated] = set()
-    while latest := _improve(model, steps):
+    while latest := _improve(model, steps, idle):
         changed |= latest
     for step in last:
         step(model)
     return changed
 
 
-def _improve(model: ir.Model, steps: Sequence[Repeated]) -> set[Repeated]:
-    """Do every repeated step once, on the graph and its subgraphs; return those that changed something."""
-    changed = {
-        step
-        for step in steps
-        if sum([step(part) for part in ([model] if step in WHOLE_MODEL_STEPS else _with_subgraphs(model))])
-    }
-    unshare_names(model)  # steps on a subgraph do not see the names outside
+def _improve(model: ir.Model, steps: Sequence[Repeated], idle: set[Repeated]) -> set[Repeated]:
+    """Do every repeated step once, on the graph and its subgraphs; return those that changed something.
+
+    `idle` steps are skipped: they, and all steps since they ran, changed nothing.
+    """
+    changed = set[Repeated]()
+    for step in (step for step in steps if step not in idle):
+        idle.add(step)
+        if sum([step(part) for part in ([model] if step in WHOLE_MODEL_STEPS else _with_subgraphs(model))]):
+            changed.add(step)
+            idle.clear()
+    if unshare_names(model):  # steps on a subgraph do not see the names outside
+        idle.clear()
     return changed
 
 
@@ -235,7 +242,7 @@ class PreparedModel:
         model = self.unimproved.clone()
         # Constants of float16 with several readers are cast in each run: equal ones stay apart.
         last = [step for step in LAST_STEPS if self.narrow is None or step is not merge_equal_initializers]
-        improve(model, LOADING_STEPS, last)
+        improve(model, LOADING_STEPS, last, set())
         return index(model)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-from qprof_onnx.profiles.instrumentation.subgraphs import declared_shape, dtype_name
+from qprof_onnx.profiles.instrumentation.subgraphs import declared_shape
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile, merged_shape
 from qprof_onnx.quantizer.plugins.instrument.instrument import OUTPUTS
@@ -34,7 +34,7 @@ def profile_from_outputs(
         assert value.dtype is not None
         shape = tuple(int(d) for d in statistics["shape"])
         profiles[str(value.name)] = TensorProfile(
-            dtype=dtype_name(value.dtype),
+            dtype=value.dtype.name.lower(),
             shape=shape if value.shape is None else merged_shape(declared_shape(value.shape), shape),
             minimum=float(statistics["minimum"]),
             maximum=float(statistics["maximum"]),

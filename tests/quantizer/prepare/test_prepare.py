@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.version_converter import convert_version
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.prepare.opset import OLDEST
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.prepare import improve, prepare
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 STORED = [path for path in sorted(DATA.glob("*/*/model.onnx")) if "strnorm" not in path.parent.name]
@@ -183,3 +183,18 @@ def test_the_reference_evaluator_agrees_on_a_prepared_model():
     (mine,) = ReferenceEvaluator(after).run(None, {interface(after)[0][0]: x})
     (expected,) = stored_arrays(path.parent / "test_data_set_0", "output")
     np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)  # another order of additions
+
+
+def test_a_step_runs_again_only_after_a_change():
+    model, runs, changes = ir.Model(ir.Graph([], [], nodes=[]), ir_version=8), [], [1, 0]
+
+    def first(_):
+        runs.append("first")
+        return changes.pop(0)
+
+    def second(_):
+        runs.append("second")
+        return 0
+
+    assert improve(model, [first, second], [], set()) == {first}
+    assert runs == ["first", "second", "first"]

@@ -156,6 +156,19 @@ def test_a_node_with_constant_inputs_is_folded_under_the_name_of_its_output() ->
     assert fold_constants(model) == 0
 
 
+@pytest.mark.parametrize("node", ["t = Cast<to = 1>(a)", "t = Reshape(f, s)"])
+def test_a_cast_and_a_reshape_are_folded_without_the_evaluator(
+    node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = parsed(
+        "g (float[2] x) => (float[2] y) <int64[2] a = {1, -2}, float[1, 2] f = {1, -2}, int64[1] s = {-1}>"
+        f"{{ {node}  y = Mul(x, t) }}"
+    )
+    monkeypatch.setattr("onnx.reference.ReferenceEvaluator", None)
+    assert fold_constants(model) == 1
+    assert model.graph.initializers["t"].const_value.numpy().tolist() == [1.0, -2.0]
+
+
 @pytest.mark.parametrize(
     "node", ["t = RandomNormalLike(a)", "q = QuantizeLinear(a, s)  t = DequantizeLinear(q, s)"]
 )
