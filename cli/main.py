@@ -13,7 +13,7 @@ import click
 
 from ..profiles.base.errors import QprofError, causes, is_out_of_memory, nearest, shown
 from ..profiles.base.extras import OptionalModule, missing_plugin
-from .console import StdoutError, abandon, check_streams, echo, printing_notes, tell, tell_unprinted_notes
+from .console import StdoutError, abandon, check_streams, printing_notes, tell, tell_unprinted_notes
 from .interruptions import EndedError, Interruptions
 
 # Heading -> name -> short help, in the order of `qprof --help`. The command is `command` in the module of the
@@ -233,29 +233,11 @@ def describe_error(error: Exception) -> tuple[str, int]:
     ), 70
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            echo(f"qprof {version('qprof-onnx')}")
-        except PackageNotFoundError:
-            echo("qprof (running from a checkout that is not installed)")
-        ctx.exit()
-
-
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--debug", is_flag=True, envvar="QPROF_DEBUG", help="Show a traceback on errors (or QPROF_DEBUG=1)."
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version.",
-)
+@click.version_option(None, package_name="qprof-onnx", message="qprof %(version)s", help="Show the version.")
 def main(debug: bool) -> None:
     """Profile-guided post-training quantization of ONNX models.
 
