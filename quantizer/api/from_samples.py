@@ -10,7 +10,7 @@ The profile is stored in the folder of the quantized model, and reused if model 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -220,6 +220,9 @@ def _is_in_verdict(finding: Finding, inputs: Collection[str]) -> bool:
     is_nan = finding.code is Code.NON_FINITE and finding.subject in inputs
     return is_nan or finding.code in (*ON_SAMPLES, Code.RANDOM_DATA)
 
+
+KEPT_FLOAT = 2
+"""Noisy layers that a fix keeps in float at most: each takes a trial."""
 
 CHECKED_TRUTHS = 8
 """Samples on which labels are first compared with the float model."""
@@ -495,19 +498,40 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     is_printed &= task.options.gate.min_speedup is None and not verdict.cost.is_slower
     untimed = replace(task.measuring, latency=None) if is_printed else task.measuring
     plans = {plan_digest(result.plan)}
-    for fix in proposed_fixes(verdict, task.recipe):
+    config, found = task.recipe.config, list[Attribution]()
+    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
+    is_noisy &= config.reads_profile and verdict.composition.uses_integers
+
+    def proposals() -> Iterator[Fix]:
+        """Yield the fixes by settings, and then the noisiest layer in float, and with it the next one."""
+        yield from proposed_fixes(verdict, task.recipe)
+        kept: tuple[str, ...] = ()
+        while is_noisy and len(kept) == len(found) < KEPT_FLOAT and has_time():
+            last = trials[-1] if kept and trials else first
+            good = [one.change for one in trials if one.change and one.change.grade == "good"]
+            if any("keep_float" in one.settings or not one.lost for one in good):
+                return
+            noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
+            found.append(noise)
+            subjects = tuple(one.subject for one in noise.cause if one.subject)
+            # Beyond twice the limit one layer does not suffice; below half of it the noise is not at fault.
+            is_near = bool(subjects) and 0.5 <= noise.whole[noise.output].figure <= 2.0
+            if is_near and not (is_in_vain(verdict) or config.has_size):
+                kept += subjects
+                yield Fix({"keep_float": kept})
+
+    for fix in proposals():
         began, profile, options = time.process_time(), task.profile, task.options
         try:
             recipe = with_settings(task.recipe, fix.settings, "fix")
-            config = recipe.config
-            needs_profile = profile is None and config.reads_profile
+            needs_profile = profile is None and recipe.config.reads_profile
             if not has_time() or (needs_profile and first.cost * HELD_OUT_FRACTION > budget):
                 why_none = why_none or ("" if trials else no_time)
                 continue
             quiet = replace(task, recipe=recipe, measuring=untimed, stage=lambda name: lambda done, of: None)
             if needs_profile:
                 profile, _ = own_profile(task.model, task.samples, None, options=options, stage=quiet.stage)
-            if is_printed and config.mode == "weight-only" and not config.asks_quality:
+            if is_printed and recipe.config.mode == "weight-only" and not recipe.config.asks_quality:
                 options = replace(options, check_outputs="off")
             made = _written(replace(quiet, profile=profile, options=options))
             if plan_digest(made.result.plan) in plans:
@@ -526,15 +550,10 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         trials.append(Trial(made, fix.with_figures(judged.verdict, verdict), judged, cost))
         progress(len(trials), None)
 
-    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
-    found: Attribution | None = None
-    if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and has_time():
-        found = _attributed(task, result, first.measured.evaluation.judged)
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
-    cause = () if found is None else found.cause
     tried = [one.measured.verdict for one in trials]
-    ranked = replace(verdict, attribution=found)
-    return with_fixes(ranked, cause, sorted(better, key=fix_order), tried, why_none)
+    ranked = replace(verdict, attribution=found[0] if found else None)
+    return with_fixes(ranked, found[0].cause if found else (), sorted(better, key=fix_order), tried, why_none)
 
 
 @clocked("rank")

@@ -282,7 +282,7 @@ class Fix:
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
         bytes: of the model.
-        lost: the speedup that the model has without the fix, and not with it, in words; "" for none.
+        lost: the speedup without the fix, if that is higher, in words; "" if it is not.
         is_rise: whether a drop is a rise of the score, as of perplexity. Not in JSON.
     """
 
@@ -342,7 +342,7 @@ class Fix:
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
             bytes=verdict.quantized_bytes,
-            lost=f"; the speedup of {before:.2f} times is lost" if is_lost else "",
+            lost=f"; {before:.2f} times as fast without it" if is_lost else "",
             is_rise=scored is not None and not scored.higher_is_better,
         )
 

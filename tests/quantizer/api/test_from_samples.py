@@ -13,8 +13,10 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
+from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.verdict import NOTHING_TO_QUANTIZE
 from qprof_onnx.quantizer.targets import cost_table, target
+from qprof_onnx.quantizer.targets.loading import with_settings
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -201,6 +203,30 @@ def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
     (cause,) = result.verdict.cause
     assert "did you forget to normalise?" in cause.text
     assert result.verdict.fixes == ()
+
+
+@pytest.mark.parametrize(("figure", "kept"), [(1.0, [["head"], ["head", "block.conv2"]]), (9.0, [])])
+def test_near_the_limit_the_noisiest_layers_are_tried_in_float(
+    figure: float, kept: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = {"logits": OutputNoise(figure, 0.1)}
+    found = [
+        Attribution(noise, (AttributedNode((name,), noise, is_run=True),), "1 sample")
+        for name in ("head", "block.conv2")
+    ]
+    left, tried = iter(found), list[list[str]]()
+
+    def keep(recipe: Any, settings: Any, *rest: Any, **options: Any) -> Any:
+        tried.append(list(settings["keep_float"]))
+        return with_settings(recipe, settings, *rest, **options)
+
+    monkeypatch.setattr(from_samples, "proposed_fixes", lambda verdict, recipe: iter(()))
+    monkeypatch.setattr(from_samples, "_attributed", lambda *_: next(left))
+    monkeypatch.setattr(from_samples, "with_settings", keep)
+    rough = {"calibrator": "percentile:90", "min_output_sqnr": 0.0, "equalization": "off"}
+    how = {"latency": False, "budget": 60.0, "check_outputs": "off", **rough}
+    qprof.quantize(MODEL, data=DIGITS / "calibration", **how)
+    assert tried == kept
 
 
 def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:

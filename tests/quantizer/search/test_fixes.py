@@ -135,7 +135,7 @@ def test_no_fix_is_slower_than_float_or_hides_what_is_lost() -> None:
         assert not is_better(slow, none)
     slower = replace(verdict(30.0, "good"), latency=times[1.25])
     assert is_better(slower, fair)
-    assert Fix().with_figures(slower, fair).brings.endswith("(measured); the speedup of 2.50 times is lost")
+    assert Fix().with_figures(slower, fair).brings.endswith("(measured); 2.50 times as fast without it")
     assert Fix().with_figures(fair, slower).brings.endswith("(measured)")
 
 
