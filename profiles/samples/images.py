@@ -131,11 +131,7 @@ def _image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """By the numbers that Pillow has for them."""
 STEPS = (
-    "do_resize",
-    "do_center_crop",
-    "do_rescale",
-    "do_normalize",
-    "do_convert_rgb",
+    *("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"),
     "do_flip_channel_order",
 )
 UNSUPPORTED_PROCESSORS = {

@@ -119,11 +119,6 @@ class Attribution:
         return [power / total if total > 0.0 else 0.0 for power in powers]
 
     @property
-    def is_near(self) -> bool:
-        """Whether the noise of the output that decides is half of its limit to twice the limit."""
-        return self.output in self.whole and 0.5 <= self.whole[self.output].figure <= 2.0
-
-    @property
     def cause(self) -> tuple[Finding, ...]:
         """The finding on the node that adds most noise, or that no node adds much of it; () without noise."""
         if not any(self.powers(self.output)):

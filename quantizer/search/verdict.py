@@ -173,11 +173,8 @@ def brings_nothing(composition: Composition, cost: Cost) -> bool:
 
 
 AGAINST = (
-    Code.SATURATING_KERNELS,
-    Code.NOTHING_QUANTIZED,
-    Code.NO_INT8_ARITHMETIC,
-    Code.LARGER_THAN_FLOAT,
-    Code.FLOAT_IS_FASTER,
+    *(Code.SATURATING_KERNELS, Code.NOTHING_QUANTIZED, Code.NO_INT8_ARITHMETIC),
+    *(Code.LARGER_THAN_FLOAT, Code.FLOAT_IS_FASTER),
 )
 """Findings that speak against a quantized model, whatever its grade is."""
 
