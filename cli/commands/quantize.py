@@ -203,8 +203,8 @@ def _lines_of_judged(
         yield "try", f"{shlex.join(fix.options)}: {fix.brings}"
         yield "", command_with(fix, judged.profile)
     yield from finding_lines(of_severity(evaluation.findings, Severity.ALARM), verbose=verbose, width=9)
-    yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
-    if evaluation.passed and evaluation.gated:
+    yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gate.has_limit)
+    if evaluation.passed and evaluation.gate.has_limit:
         yield "gate", "passed"
     yield "written", str(result.model_path)
     if verdict.is_deployable and evaluation.passed:

@@ -221,13 +221,6 @@ def _is_in_verdict(finding: Finding, inputs: Collection[str]) -> bool:
     return is_nan or finding.code in (*ON_SAMPLES, Code.RANDOM_DATA)
 
 
-KEPT_FLOAT = 2
-"""Noisy layers that a fix keeps in float at most: each takes a trial."""
-
-CHECKED_TRUTHS = 8
-"""Samples on which labels are first compared with the float model."""
-
-
 def _check_judging(
     model: Path,
     samples: SampleSplit,
@@ -236,9 +229,10 @@ def _check_judging(
     tell: Callable[[Finding], None],
 ) -> None:
     """Judge the float model as its quantized model will be judged, before a profile is made."""
-    if truth is None and all(getattr(options, name) == getattr(Judge(), name) for name in HOW_JUDGED):
+    may_not_fit = "metric", "scored_output", "class_axis", "runtime", "provider"
+    if truth is None and all(getattr(options, name) == getattr(Judge(), name) for name in may_not_fit):
         return
-    for limit in (1,) if truth is None else (CHECKED_TRUTHS, None):
+    for limit in (1,) if truth is None else (8, None):  # wrong labels show on a few samples
         how = replace(options, latency=None, limit=limit)
         found = evaluate(model, model, samples.held_out, labels=truth, measuring=how)
         scores = found.score
@@ -251,10 +245,6 @@ def _check_judging(
     check_truth(file, scores, found.findings)
     for doubt in doubts:
         tell(replace(doubt, sentence=f"{file}: {doubt.sentence}"))
-
-
-HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")
-"""Options that say how models are judged, and may not fit this one."""
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:
@@ -506,7 +496,7 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         """Yield the fixes by settings, and then the noisiest layer in float, and with it the next one."""
         yield from proposed_fixes(verdict, task.recipe)
         kept: tuple[str, ...] = ()
-        while is_noisy and len(kept) == len(found) < KEPT_FLOAT and has_time():
+        while is_noisy and len(kept) == len(found) < 2 and has_time():  # each layer takes a trial
             last = trials[-1] if kept and trials else first
             good = [one.change for one in trials if one.change and one.change.grade == "good"]
             if any("keep_float" in one.settings or not one.lost for one in good):
@@ -534,7 +524,8 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
             if is_printed and recipe.config.mode == "weight-only" and not recipe.config.asks_quality:
                 options = replace(options, check_outputs="off")
             made = _written(replace(quiet, profile=profile, options=options))
-            if plan_digest(made.result.plan) in plans:
+            no_gain = made.result.composition.is_weights_only and recipe.config.mode != "weight-only"
+            if no_gain or plan_digest(made.result.plan) in plans:
                 continue
             made, judged = _judged(made)
             is_nearer = ORDER[judged.verdict.grade] < ORDER[verdict.grade]

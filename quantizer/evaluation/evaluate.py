@@ -154,11 +154,6 @@ class Evaluation(Presented, document="evaluation"):
         return "your runtime" if made_for.target == "onnx" else made_for.target
 
     @property
-    def gated(self) -> bool:
-        """Whether there is a limit."""
-        return self.gate.has_limit
-
-    @property
     def void(self) -> tuple[Finding, ...]:
         """The findings that prevent a verdict: constant data, swapped models, labels right by chance."""
         score = self.score
@@ -171,7 +166,7 @@ class Evaluation(Presented, document="evaluation"):
     @property
     def passed(self) -> bool:
         """Whether every limit of the gate was met, nothing doubts one, and there was something to judge."""
-        return not self.failures and not self.void and not (self.doubts and self.gated)
+        return not self.failures and not self.void and not (self.doubts and self.gate.has_limit)
 
     @property
     def worst_sqnr(self) -> float | None:
@@ -208,7 +203,7 @@ class Evaluation(Presented, document="evaluation"):
         elsewhere = "" if place == HERE else f", {self.runtime} with {self.provider}"
         pair = f"{self.quantized_model} against {self.float_model}"
         facts.append(("compared", f"{pair} on {counted(self.samples, self.rows)}{elsewhere}"))
-        if self.gated and (self.passed or not self.failures):
+        if self.gate.has_limit and (self.passed or not self.failures):
             facts.append(("gate", "passed" if self.passed else "not proven: doubts speak against it"))
         rows = []
         for output in self.outputs:
@@ -517,11 +512,12 @@ def evaluate(
     failures = failures_of(gate, outputs, score, latency, samples, size=size, decision=decision)
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
+    ranges = {} if has_other_inputs else input_ranges
     two_values = all(spec.dtype == np.bool_ for spec in specs)  # a few samples may be equal by chance
     findings = [
         *saturated,
         *map(gate_finding, failures),
-        *([] if two_values else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)),
+        *([] if two_values else _that_do_not_vary(digests, ranges, outputs)),
         *doubts(floats, quantized),
         *truth_doubts(score),
         *other_graph(floats, quantized),
@@ -565,14 +561,20 @@ def evaluate(
     )
 
 
-def _data_that_do_not_vary(
-    digests: Sequence[tuple[int, ...]], ranges: Mapping[str, tuple[float, float]]
+def _that_do_not_vary(
+    digests: Sequence[tuple[int, ...]],
+    ranges: Mapping[str, tuple[float, float]],
+    outputs: Sequence[OutputResult],
 ) -> tuple[Finding, ...]:
-    """Return a finding if all rows are equal, or all inputs (name -> least, greatest value) constant."""
+    """Return a finding if rows are equal, inputs (name -> least, greatest value) constant, or outputs 0."""
     if ranges and all(low == high for low, high in ranges.values()):
         name, (value, _) = next(iter(ranges.items()))
         sentence, remedy = f"input '{name}' is {value:.6g} everywhere, in every sample", "give real samples"
         return (Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy),)
+    known = [one.difference for one in outputs]
+    if all(one is not None and not (one.max_abs_value or one.non_finite) for one in known):
+        sentence = f"output '{outputs[0].name}' is 0 everywhere, in every sample"
+        return (Finding(Code.CONSTANT_INPUT, sentence, outputs[0].name, {"value": 0.0}, "give real samples"),)
     rows = [row for of_sample in digests for row in of_sample]
     if len(rows) < 2 or len(set(rows)) > 1:
         return ()

@@ -7,6 +7,7 @@ seconds limits the number of fixes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from ..evaluation.grades import ORDER
@@ -102,5 +103,8 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
         yield Fix({"calibrator": usual.calibrator})
     if own and config.reads_profile and is_not_faster(verdict):
         yield Fix(own)
+    worst, is_planned = verdict.worst, config.reads_profile and config.min_output_sqnr is None
+    if verdict.grade == "fair" and has_int8 and is_planned and worst is not None and worst.excess > 1.0:
+        yield Fix({"min_output_sqnr": math.ceil(worst.needed) + 1.0})  # others are noisier
     if weights and (is_noisy or not has_int8 or verdict.cost.is_larger):
         yield weights

@@ -225,7 +225,7 @@ def _page(card: Card) -> Iterator[str]:
         yield f"| time of a run | {t.float_ms:.3g} ms | {t.quantized_ms:.3g} ms | {speed} |"
     place = f"{_text(machine.processor)}, {machine.system}"
     yield f"\nMeasured with {machine.runtime} ({evaluation.provider}) on {place}.\n"
-    if evaluation.gated:
+    if evaluation.gate.has_limit:
         for limit in fields(Gate):
             bound = getattr(evaluation.gate, limit.name)
             if bound is not None:

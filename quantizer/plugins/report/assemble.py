@@ -295,7 +295,7 @@ def _gates(results: Results) -> Iterator[GateResult]:
         yield from _limits(evaluation.gate, evaluation.failures)
         if evaluation.void:
             yield GateResult("data, models and labels", None, "", "failed", tuple(map(str, evaluation.void)))
-        elif evaluation.doubts and evaluation.gated:
+        elif evaluation.doubts and evaluation.gate.has_limit:
             yield GateResult(
                 "doubts about the models", None, "", "not proven", tuple(map(str, evaluation.doubts))
             )

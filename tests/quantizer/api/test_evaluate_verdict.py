@@ -133,3 +133,21 @@ def test_kinds_that_samples_decide_are_the_same_without_a_profile(tmp_path: Path
     assert made.verdict is not None
     found = qprof.evaluate(file, out, data, latency=False)
     assert [one.kind for one in (*made.verdict.outputs, *found.verdict.outputs)] == ["a signal", "a signal"]
+
+
+def test_an_output_that_is_always_zero_has_no_verdict(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[1, 8] x) => (float[1, 4] y)'
+        "<float zero = {0.0}> { p = MatMul (x, w) y = Mul (p, zero) }"
+    )
+    rng = np.random.default_rng(0)
+    model.graph.initializer.append(numpy_helper.from_array(rng.normal(size=(8, 4)).astype(np.float32), "w"))
+    file, out = tmp_path / "net.onnx", tmp_path / "q.onnx"
+    onnx.save(model, file)
+    data = [{"x": row[None]} for row in rng.normal(size=(16, 8)).astype(np.float32)]
+    made = qprof.quantize(file, data=data, output=out, latency=False)
+    assert made.verdict is not None
+    found = qprof.evaluate(file, out, data, latency=False)
+    for verdict in (made.verdict, found.verdict):
+        assert verdict.grade == "none"
+        assert "output 'y' is 0 everywhere, in every sample" in verdict.sentence

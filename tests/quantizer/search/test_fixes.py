@@ -69,6 +69,11 @@ def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
     assert fix.options == ("--set", "min_tensor_sqnr=15", "--keep-float", "a", "--keep-float", "b")
 
 
+def test_a_fair_model_is_planned_for_the_noise_that_its_worst_output_may_have() -> None:
+    assert {"min_output_sqnr": 19.0} in proposed(verdict(12.0, "fair"))  # it needs 18 dB
+    assert {"min_output_sqnr": 19.0} not in proposed(verdict(12.0, "fair"), min_output_sqnr=18.0)
+
+
 def test_the_targets_own_calibrator_is_tried_in_place_of_another_one() -> None:
     usual = load_recipe("onnxruntime-x86").config.calibrator
     assert proposed(verdict(12.0, "fair"), calibrator="kl")[0] == {"calibrator": usual}
@@ -211,7 +216,7 @@ def test_a_poor_model_gives_way_to_a_good_one_of_nearly_its_size_that_is_what_wa
 def test_quantized_weights_alone_are_tried_of_a_model_that_is_not_good_if_its_target_reads_them() -> None:
     (weights,) = proposed(verdict(4.0, "poor"))
     assert weights["mode"] == "weight-only"
-    assert proposed(verdict(12.0, "fair")) == [weights]
+    assert proposed(verdict(12.0, "fair"))[-1] == weights
     assert not proposed(verdict(20.0, "good"))
     assert not proposed(verdict(4.0, "poor"), "glow")
 
