@@ -237,9 +237,9 @@ class HeldOut:
 
     @property
     def few_text(self) -> str:
-        """Return their number, if they are too few to show that a model is good; else ""."""
-        if self.seen and self.samples == 1:
-            return "judged on the profile's own sample only"
+        """Return their number, if they are too few to show that a model is good, or were seen; else ""."""
+        if self.seen:
+            return f"judged on the profile's own sample{'s' * (self.samples > 1)} only"
         if self.rows >= TOO_FEW_ROWS:
             return ""
         return f"judged on {counted(self.samples, self.rows)} only"

@@ -52,6 +52,8 @@ def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_s
     own = HeldOut(samples=1, rows=64, of_samples=1, seen=True, source="data")
     found = verdict_of(evaluation(), HALF, own)
     assert found.sentence.startswith("good so far: judged on the profile's own sample only; output 'y'")
+    every = verdict_of(evaluation(), HALF, replace(own, samples=9))
+    assert every.sentence.startswith("good so far: judged on the profile's own samples only; output 'y'")
 
 
 @pytest.mark.parametrize("rows", [50, 1000])
