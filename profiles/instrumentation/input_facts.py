@@ -18,7 +18,7 @@ _NORMALISING = (
 
 _MOVING = (
     *("Transpose", "Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather"),
-    *("Pad", "Concat"),
+    "Pad",
 )
 """Operators that move elements or change their type, through which an input is followed."""
 

@@ -498,12 +498,12 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         kept: tuple[str, ...] = ()
         while is_noisy and len(kept) == len(found) < 2 and has_time():  # each layer takes a trial
             last = trials[-1] if kept and trials else first
-            noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
-            found.append(noise)
             good = [one.change for one in trials if one.change and one.change.grade == "good"]
             is_met = any("keep_float" in one.settings or not one.lost for one in good)
             if kept and is_met:
                 return
+            noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
+            found.append(noise)
             subjects = tuple(one.subject for one in noise.cause if one.subject)
             # Beyond twice the limit one layer does not suffice; below half of it the noise is not at fault.
             is_near = bool(subjects) and 0.5 <= noise.whole[noise.output].figure <= 2.0
