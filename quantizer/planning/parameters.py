@@ -182,11 +182,13 @@ def with_other_biases(facts: PlanningFacts, graph: Graph, plan: QuantPlan) -> Qu
         except QprofError:
             return None
         for index, own in params.items():
-            name, known = node.input(index), earlier.get(index)
+            name = node.input(index)
+            known = plan.params_read(node.name, index, name)  # None: a copy of a shared bias, or a new one
             if own == known:
                 continue
-            if plan.tensors.get(name) != known or len(graph.consumers(name)) > 1:
-                return None  # a bias that the node did not have is in no plan
+            is_own = known in (None, earlier.get(index)) and known == plan.tensors.get(name)
+            if not is_own or len(graph.consumers(name)) > 1:
+                return None
             changed[name] = own
     return replace(plan, tensors={**plan.tensors, **changed})
 

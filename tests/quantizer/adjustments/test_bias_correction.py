@@ -128,3 +128,22 @@ def test_biases_are_corrected_where_a_constant_error_is_one_as_any_other(case: s
 
 def corrected(plan: QuantPlan) -> set[str]:
     return {name.rsplit("_", 1)[-1] for name in plan.adjustments.biases}
+
+
+def test_a_bias_that_several_products_share_is_quantized_in_each_after_its_correction(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> unrolled (float[n, 64] x) => (float[n, 48] y) {'
+        " a, c = Split <axis = 1> (x)  p = Gemm (a, w, b)  q = Gemm (c, w, b)  t = Tanh (q)  y = Mul (p, t) }"
+    )
+    for name, array in {"w": rng.normal(0.1, 0.3, (32, 48)), "b": rng.normal(0, 1, 48)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    file, out = tmp_path / "net.onnx", tmp_path / "q.onnx"
+    onnx.save(model, file)
+    samples = [{"x": rng.normal(1.0, 1.0, (8, 64)).astype(np.float32)} for _ in range(8)]
+    result = quantize(file, profile(file, samples), out, cost_model="off")
+    assert len(result.plan.adjustments.biases) == 2
+    written = onnx.load(out).graph
+    makers = {name: node.op_type for node in written.node for name in node.output}
+    biases = [makers.get(node.input[2]) for node in written.node if node.op_type == "Gemm"]
+    assert biases == ["DequantizeLinear", "DequantizeLinear"]
