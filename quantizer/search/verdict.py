@@ -469,7 +469,8 @@ class Verdict(Presented):
         worst, is_good = self.worst, self.is_vain or self.grade in ("good", "none")
         if self.score is not None or worst is None or worst.is_destroyed or is_good:
             return ""
-        return "--labels FILE --metric cer" if worst.sequences else SCORED_BY.get(worst.kind, "")
+        classes = SCORED_BY[WORDS["decision"]] if worst.aside else ""
+        return "--labels FILE --metric cer" if worst.sequences else classes or SCORED_BY.get(worst.kind, "")
 
     @property
     def why(self) -> str:

@@ -266,6 +266,14 @@ def test_a_fair_model_without_a_fix_is_to_be_scored_by_a_metric_of_its_kind(kind
     assert found.remedy == ""
 
 
+def test_values_that_look_like_scores_of_classes_are_not_to_be_scored_by_their_error() -> None:
+    fair = verdict(16.0, "fair")
+    logits = replace(
+        fair.outputs[0], kind="values", aside="96.8 % of the positions have the same largest values"
+    )
+    assert replace(fair, outputs=(logits,)).score_to_try == "--labels FILE"
+
+
 def test_texts_are_to_be_scored_by_characters_and_each_limit_follows_its_figure() -> None:
     fair = verdict(19.0, "fair")
     answers, few = (Agreement("top-1", same, total, same / total) for same, total in ((988, 1000), (98, 100)))
