@@ -83,7 +83,7 @@ SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """The part of a call that is the same in each of its quantizations."""
+    """What one quantization of a call is made from; a fix replaces the recipe, the profile and options."""
 
     model: ModelFile
     recipe: Recipe  # with the settings of a fix
@@ -441,7 +441,7 @@ def _judged(made: _Written) -> tuple[_Written, Judged]:
         if is_float or float_bytes > MAX_COPIED_BYTES or not runs_here(config.target):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
-    held_out = model_samples(samples.held_out, task.model.model, measuring.limit)
+    held_out = model_samples(samples.held_out, task.model.model, measuring.limit, notes=False)
     limits = limits_of(task.model, result.plan, task.profile, held_out)
     has_truth = task.labels is not None or options.metric is not None
     if limits.compares_nothing and not has_truth and not options.gate.has_limit:
@@ -495,9 +495,8 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     def proposals() -> Iterator[Fix]:
         """Yield the fixes by settings, and then the noisiest layer in float, and with it the next one."""
         yield from proposed_fixes(verdict, task.recipe)
-        kept: tuple[str, ...] = ()
-        while is_noisy and len(kept) == len(found) < 2 and has_time():  # each layer takes a trial
-            last = trials[-1] if kept and trials else first
+        kept, last = tuple[str, ...](), first
+        while is_noisy and len(kept) < 2 and has_time():  # each layer takes a trial
             good = [one.change for one in trials if one.change and one.change.grade == "good"]
             is_met = any("keep_float" in one.settings or not one.lost for one in good)
             if kept and is_met:
@@ -505,11 +504,15 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
             noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
             found.append(noise)
             subjects = tuple(one.subject for one in noise.cause if one.subject)
-            # Beyond twice the limit one layer does not suffice; below half of it the noise is not at fault.
+            # Beyond twice the noise power one layer does not suffice; below half of it noise is not at fault.
             is_near = bool(subjects) and 0.5 <= noise.whole[noise.output].figure <= 2.0
-            if is_near and not (is_met or is_in_vain(verdict) or config.has_size):
-                kept += subjects
-                yield Fix({"keep_float": kept})
+            if is_met or not is_near or is_in_vain(verdict) or config.has_size:
+                return
+            kept += subjects
+            yield Fix({"keep_float": kept})
+            last = trials[-1] if trials else first
+            if last.change is None or last.change.settings.get("keep_float") != kept:
+                return  # it made no other plan
 
     for fix in proposals():
         began, profile, options = time.process_time(), task.profile, task.options

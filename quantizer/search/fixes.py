@@ -105,6 +105,6 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
         yield Fix(own)
     worst, is_planned = verdict.worst, config.reads_profile and config.min_output_sqnr is None
     if verdict.grade == "fair" and has_int8 and is_planned and worst is not None and worst.excess > 1.0:
-        yield Fix({"min_output_sqnr": math.ceil(worst.needed) + 1.0})  # others are noisier
+        yield Fix({"min_output_sqnr": math.ceil(worst.needed) + 1.0})  # other samples are noisier
     if weights and (is_noisy or not has_int8 or verdict.cost.is_larger):
         yield weights

@@ -231,6 +231,23 @@ def test_near_the_limit_the_noisiest_layers_are_tried_in_float(
     assert tried == kept
 
 
+def test_noise_is_not_attributed_again_if_a_layer_in_float_makes_no_other_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noise, asked = {"logits": OutputNoise(1.0, 0.1)}, list[object]()
+
+    def attributed(task: object, result: object, judged: object) -> Attribution:
+        asked.append(result)
+        return Attribution(noise, (AttributedNode(("no such layer",), noise, is_run=True),), "1 sample")
+
+    monkeypatch.setattr(from_samples, "proposed_fixes", lambda verdict, recipe: iter(()))
+    monkeypatch.setattr(from_samples, "_attributed", attributed)
+    rough = {"calibrator": "percentile:90", "min_output_sqnr": 0.0, "equalization": "off"}
+    how = {"latency": False, "budget": 60.0, "check_outputs": "off", **rough}
+    qprof.quantize(MODEL, data=DIGITS / "calibration", **how)
+    assert len(asked) == 1
+
+
 def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
     # Logits that are 255 times as large move much probability for little noise: noise is asked for here.
