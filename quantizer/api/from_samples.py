@@ -496,22 +496,19 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         """Yield the fixes by settings, and then the noisiest layer in float, and with it the next one."""
         yield from proposed_fixes(verdict, task.recipe)
         kept, last = tuple[str, ...](), first
-        while is_noisy and len(kept) < 2 and has_time():  # each layer takes a trial
-            good = [one.change for one in trials if one.change and one.change.grade == "good"]
-            is_met = any("keep_float" in one.settings or not one.lost for one in good)
-            if kept and is_met:
-                return
+        while is_noisy and len(kept) < 2 and last.measured.verdict.grade != "good" and has_time():
             noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
             found.append(noise)
             subjects = tuple(one.subject for one in noise.cause if one.subject)
             # Beyond twice the noise power one layer does not suffice; below half of it noise is not at fault.
             is_near = bool(subjects) and 0.5 <= noise.whole[noise.output].figure <= 2.0
+            is_met = any(one.change and one.change.grade == "good" and not one.change.lost for one in trials)
             if is_met or not is_near or is_in_vain(verdict) or config.has_size:
                 return
             kept += subjects
             yield Fix({"keep_float": kept})
             last = trials[-1] if trials else first
-            if last.change is None or last.change.settings.get("keep_float") != kept:
+            if last.change is None or last.change.settings != {"keep_float": kept}:
                 return  # it made no other plan
 
     for fix in proposals():
@@ -529,7 +526,7 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
                 options = replace(options, check_outputs="off")
             made = _written(replace(quiet, profile=profile, options=options))
             no_gain = made.result.composition.is_weights_only and recipe.config.mode != "weight-only"
-            if no_gain or plan_digest(made.result.plan) in plans:
+            if (no_gain and "cost_model" not in fix.settings) or plan_digest(made.result.plan) in plans:
                 continue
             made, judged = _judged(made)
             is_nearer = ORDER[judged.verdict.grade] < ORDER[verdict.grade]

@@ -133,8 +133,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "against {float_ms:.3g} ms float",
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
     "included, against {float_ms:.3g} ms float",
-    ReasonCode.MODEL_SAVES_TOO_LITTLE: "int8 saves too little: with it the whole model is predicted to take "
-    "{ratio:.2f} of the time",
+    ReasonCode.MODEL_SAVES_TOO_LITTLE: "with int8 the whole model is predicted to take {ratio:.2f} of "
+    "float's time, and to save less than 5 % or 5 us",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",

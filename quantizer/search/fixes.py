@@ -24,7 +24,9 @@ NEARLY = 1.25  # times the bytes of a poor model that one which is written in it
 
 SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
-OF_BITS = {"block_size": 0, "weight_schema": QuantConfig.weight_schema}  # reset with the bits of weights
+# Reset with the bits of weights.
+OF_BITS: Settings = {"block_size": 0, "weight_schema": QuantConfig.weight_schema}
+IN_INT8: Settings = {"mode": "static", "weight_type": "int8", **OF_BITS}
 
 
 def is_not_faster(verdict: Verdict) -> bool:
@@ -42,9 +44,7 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
         return False
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
-    if than.cost.is_slower:
-        return (verdict.cost.speedup or 0.0) >= 1.0
-    if than.cost.is_larger:
+    if than.cost.is_slower or than.cost.is_larger:
         return True
     return not than.composition.uses_integers or (is_not_faster(than) and not is_not_faster(verdict))
 
@@ -80,31 +80,34 @@ def weights_fix(recipe: Recipe) -> Fix | None:
 def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
     """Yield the settings that may make a better model, those that take long to try last."""
     config, weights = recipe.config, weights_fix(recipe)
-    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     if config.has_size:  # the size decides all else
         return
+    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
+    is_slow, worst = verdict.cost.is_slower, verdict.worst
+    proposals: Sequence[tuple[bool, Settings]]  # when each is due, in the order of trial
+    of_weights: Settings = weights.settings if weights else {}
     if config.mode == "weight-only":
         is_few = config.weight_type in FEW_BITS
         is_rounded = is_noisy and is_few and not TYPES[config.weight_type].is_float
-        if is_rounded and not 0 < config.block_size <= SMALL_BLOCK:
-            yield Fix({"block_size": SMALL_BLOCK})
-        if weights and is_few and (is_noisy or verdict.cost.is_slower):
-            yield weights
-        in_int8: Settings = {"mode": "static", "weight_type": "int8", **OF_BITS}
-        if verdict.cost.is_slower and recipe.given.isdisjoint(OF_BITS) and goes_with(recipe, in_int8):
-            yield Fix(in_int8)
-        if is_rounded and config.rounding != "gptq":
-            yield Fix({"rounding": "gptq"})
-        return
-    has_int8 = verdict.composition.uses_integers
-    usual = load_recipe(config.target if config.target in target_names() else None).config
-    own = {n: getattr(usual, n) for n in ("calibrator", "schema") if getattr(config, n) != getattr(usual, n)}
-    if is_noisy and has_int8 and config.reads_profile and "calibrator" in own:
-        yield Fix({"calibrator": usual.calibrator})
-    if own and config.reads_profile and is_not_faster(verdict):
-        yield Fix(own)
-    worst, is_planned = verdict.worst, config.reads_profile and config.min_output_sqnr is None
-    if verdict.grade == "fair" and has_int8 and is_planned and worst is not None and worst.excess > 1.0:
-        yield Fix({"min_output_sqnr": math.ceil(worst.needed) + 1.0})  # other samples are noisier
-    if weights and (is_noisy or not has_int8 or verdict.cost.is_larger):
-        yield weights
+        may_be_int8 = is_slow and recipe.given.isdisjoint(OF_BITS) and goes_with(recipe, IN_INT8)
+        proposals = (
+            (is_rounded and not 0 < config.block_size <= SMALL_BLOCK, {"block_size": SMALL_BLOCK}),
+            (is_few and (is_noisy or is_slow), of_weights),
+            (may_be_int8, IN_INT8),
+            (is_rounded and config.rounding != "gptq", {"rounding": "gptq"}),
+        )
+    else:
+        has_int8, planned = verdict.composition.uses_integers, config.reads_profile
+        usual = load_recipe(config.target if config.target in target_names() else None).config
+        names = [n for n in ("calibrator", "schema") if getattr(config, n) != getattr(usual, n)]
+        own: Settings = {n: getattr(usual, n) for n in names if planned}
+        is_near = verdict.grade == "fair" and has_int8 and planned and config.min_output_sqnr is None
+        needed = worst.needed if is_near and worst is not None and worst.excess > 1.0 else None
+        sqnr: Settings = {} if needed is None else {"min_output_sqnr": math.ceil(needed) + 1.0}
+        proposals = (
+            ((is_noisy and has_int8) or is_not_faster(verdict), own),
+            (True, sqnr),  # with a margin, as other samples are noisier
+            (is_slow and not config.regards_time, {"cost_model": "auto"}),
+            (is_noisy or is_slow or not has_int8 or verdict.cost.is_larger, of_weights),
+        )
+    yield from (Fix(settings) for is_due, settings in proposals if is_due and settings)

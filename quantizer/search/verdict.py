@@ -17,7 +17,7 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..costs.float_regions import is_unprofitable, without_int8
+from ..costs.float_regions import NOISY, UNPROFITABLE, is_unprofitable, without_int8
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
@@ -145,16 +145,21 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
         runs_in_float=in_float and not plan.int8_caches,
-        why_float=_why_float(*without_int8(plan)),
+        why_float=_why_float(plan),
     )
 
 
-def _why_float(slow: int, noisy: int) -> str:
-    """Return why nothing computes in int8, by the number of nodes that are float for time and for noise."""
-    words = "be too noisy" if noisy else "save too little time" if slow else ""
+def _why_float(plan: QuantPlan) -> str:
+    """Return why nothing computes in int8: time or noise, and the reason that most nodes have."""
+    slow, noisy = without_int8(plan)
+    if not (slow or noisy):
+        return ""
+    words = "be too noisy" if noisy else "save too little time"
     if slow and noisy:
         words += f" in {_count(noisy, 'node')}, and save too little time in {slow}"
-    return words and f"int8 arithmetic would {words}"
+    code, reason, nodes = next(one for one in plan.float_nodes() if one[0] in (*UNPROFITABLE, *NOISY))
+    node = "" if code is ReasonCode.MODEL_SAVES_TOO_LITTLE else f"{nodes[0]}: "
+    return f"int8 arithmetic would {words} ({node}{reason})"
 
 
 MIN_SAVED = tuned(
@@ -334,7 +339,7 @@ class Fix:
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
             figure="" if verdict.worst is None else re.sub(r" \(limit [^)]*\)", "", verdict.worst.measured),
-            speed="the speed of float" if latency and verdict.has_floats_speed else words,
+            speed="the speed of float" if verdict.has_floats_speed and (latency or predicted) else words,
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
@@ -435,8 +440,8 @@ class Verdict(Presented):
         is_few = self.grade == "good" and bool(self.held_out.few_text)
         if is_few or (self.grade == "good" and self.decision.so_far):
             facts = "; ".join(filter(None, [self.held_out.few_text if is_few else "", facts]))
-            return f"good so far{self._weights_only}: {facts}"
-        return f"{self.grade}{self._weights_only}: {facts}"
+            return f"good so far{self._remark}: {facts}"
+        return f"{self.grade}{self._remark}: {facts}"
 
     @property
     def scores(self) -> str:
@@ -503,18 +508,20 @@ class Verdict(Presented):
         return (self.cost.is_slower or seems) and not self.has_floats_speed
 
     @property
-    def _weights_only(self) -> str:
-        """Return a note if all arithmetic is float, and, if known, that it is not faster; else ""."""
-        if not self.composition.is_weights_only:
-            return ""
-        floats, latency = self.has_floats_speed, self.latency
-        is_level = floats or (latency is not None and latency.words != "" and latency.speedup_low <= 1.0)
-        return " (weights only, not faster)" if is_level else " (weights only)"
+    def _remark(self) -> str:
+        """Return a note that all arithmetic is float, and that float is faster, or as fast; else ""."""
+        latency, floats = self.latency, self.has_floats_speed
+        is_level = floats or (latency is not None and latency.words != "" and latency.is_even)
+        is_weights, is_slower = self.composition.is_weights_only, self.cost.is_slower and not floats
+        speed = "slower than float" if is_slower else "not faster" if is_level and is_weights else ""
+        remarks = ", ".join(filter(None, ["weights only" * is_weights, speed]))
+        return f" ({remarks})" if remarks else ""
 
     @property
     def untold_findings(self) -> tuple[Finding, ...]:
-        """The findings that the sentence does not tell."""
-        return tuple(one for one in self.findings if one.sentence not in self.sentence)
+        """The findings that neither the sentence nor a fix tells."""
+        by_fix = {Code.FLOAT_IS_FASTER} if self.fixes else set()
+        return tuple(f for f in self.findings if f.sentence not in self.sentence and f.code not in by_fix)
 
     def figures(self) -> Iterator[tuple[str, str]]:
         """Yield name and text of size, speed and share of int8."""
@@ -640,8 +647,7 @@ def with_fixes(
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
-    is_slow = verdict.cost.is_slower and verdict.composition.is_weights_only
-    if fixes or not (vain or is_slow or verdict.grade in ("fair", "poor")):
+    if fixes or not (vain or verdict.cost.is_slower or verdict.grade in ("fair", "poor")):
         return verdict
     sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
     if not left:

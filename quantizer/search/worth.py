@@ -38,15 +38,11 @@ def why_in_vain(verdict: Verdict) -> str:
     return f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
 
 
-def is_smaller(verdict: Verdict) -> bool:
-    """Whether a model saves `MIN_GAIN` of the size of float's."""
-    return verdict.quantized_bytes <= (1.0 - MIN_GAIN) * verdict.float_bytes
-
-
 def takes_its_place(weights_only: Verdict, verdict: Verdict) -> bool:
     """Whether the model with only quantized weights is written in place of one in vain, not float's."""
     if is_float(verdict):
         is_nearer = weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
     else:
         is_nearer = ORDER[weights_only.grade] < ORDER[verdict.grade]
-    return is_nearer and is_smaller(weights_only) and not weights_only.cost.is_slower
+    is_smaller = weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
+    return is_nearer and is_smaller and not weights_only.cost.is_slower

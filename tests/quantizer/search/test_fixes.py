@@ -167,6 +167,17 @@ def test_weights_alone_that_are_slower_than_float_have_int8_as_a_fix_or_say_that
     assert with_fixes(poor, (), (), (good,)).findings[0].text.endswith("none is better and as fast as float")
 
 
+def test_int8_that_is_slower_than_float_is_planned_for_time_and_has_only_its_weights_quantized() -> None:
+    even, slow = (Latency(1.0, 1.0, x, x - 0.02, x + 0.02, 9, 9, 1, 1) for x in (1.0, 0.8))
+    slower = replace(verdict(40.0, "good"), latency=slow)
+    in_time, weights = proposed(slower, cost_model="off")
+    assert in_time == {"cost_model": "auto"}
+    assert weights["mode"] == "weight-only"
+    assert [one["mode"] for one in proposed(slower)] == ["weight-only"]
+    assert not proposed(replace(slower, latency=even), cost_model="off")
+    assert is_better(replace(slower, latency=even), slower)
+
+
 def scored(found: Verdict, drop: float, by: Literal["score", "outputs"]) -> Verdict:
     """Return a verdict by a score with a drop, or by the output beside it."""
     score = Score(40, 40, 90.0, 90.0 - drop, drop, drop - 0.1, drop + 0.1)
