@@ -1,7 +1,4 @@
-"""New data against the parameters that come from an older profile: `qprof diff`, for nightly jobs.
-
-Tensors that no plan can need, such as the arithmetic of shapes, are left out if the model is given.
-"""
+"""New data against the parameters that come from an older profile: `qprof diff`, for nightly jobs."""
 
 from __future__ import annotations
 
@@ -87,9 +84,17 @@ class DriftReport(Presented, document="drift"):
         return any(getattr(self.limits, field.name) is not None for field in fields(self.limits))
 
     def headline(self) -> str:
-        """Return both profiles, and how many limits were broken."""
-        failed = f", {len(self.failures)} failure{'s'[: len(self.failures) != 1]}" if self.failures else ""
-        return f"{self.new_profile} against {self.old_profile}, {len(self.tensors)} tensors{failed}"
+        """Return whether the data drifted, by the limits or else by usual ones, with the worst tensor."""
+        usual = DriftLimits(max_clipping=0.01, max_js_distance=0.3)  # halves of ordinary data meet these
+        failures = self.failures if self.gated else failures_of(usual, self.tensors, ())
+        most = [f", largest JS distance {t.js_distance or 0.0:.2g} in '{t.tensor}'" for t in self.worst(1)]
+        told = "no drift" + "".join(most)
+        for one in failures[:1]:
+            where = f"drift in {len({f.where for f in failures})} of {len(self.tensors)} tensors"
+            figure = "not proven" if one.measured is None else f"{one.measured:.4g}"
+            measure = MEASURES[one.demand].replace("_", " ").replace("js", "JS")
+            told = f"{where}, {measure} {figure} in '{one.where}' (limit {one.limit:g})"
+        return f"verdict    {told}; {self.new_profile} against {self.old_profile}"
 
     def presentation(self) -> Presentation:
         """Return a table of the tensors, those that drifted most first."""

@@ -72,13 +72,23 @@ def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None
     lines = qprof(
         "diff", nights / "old.yaml", nights / "inverted.yaml", *LIMITS, "--worst", "9"
     ).stdout.splitlines()
-    assert lines[0] == f"{nights}/inverted.yaml against {nights}/old.yaml, 17 tensors, 10 failures"
+    verdict, pair = lines[0].split("; ")
+    assert re.fullmatch(r"verdict +drift in 8 of 17 tensors, .* in '.*' \(limit .*\)", verdict)
+    assert pair == f"{nights}/inverted.yaml against {nights}/old.yaml"
     at = next(place for place, line in enumerate(lines) if line.startswith("tensor"))
     header = ["tensor", "OLD", "NEW", "range growth", "clipping rate", "baseline", "JS distance", "limits"]
     assert re.split(r" {2,}", lines[at]) == header
     assert lines[at + 3].split()[:8] == ["image", "0", "..", "1", "0", "..", "1", "1"]
     assert [line.endswith("failed") for line in lines[at + 1 : at + 10]] == [True] * 8 + [False]
     assert lines[at + 10] == "... and 8 more: --verbose"
+
+
+def test_the_first_line_says_whether_the_data_drifted_also_without_a_limit(nights: Path) -> None:
+    old = nights / "old.yaml"
+    same = qprof("diff", old, old).stdout.splitlines()[0]
+    assert re.match(r"verdict +no drift, largest JS distance 0 in '.*'; ", same)
+    other = qprof("diff", old, nights / "inverted.yaml").stdout.splitlines()[0]
+    assert re.match(r"verdict +drift in \d+ of 17 tensors, JS distance 0.\d+ in '.*' \(limit 0.3\); ", other)
 
 
 def test_with_the_model_tensors_that_no_plan_needs_are_left_out(nights: Path) -> None:
