@@ -173,6 +173,10 @@ def open_object(
     if transform is None:
         rank = len(specs[0].shape) if len(specs) == 1 and specs[0].shape is not None else None
         alone = len(specs) == 1 and is_array(data) and getattr(data, "ndim", rank) == rank
+        if alone and isinstance(data, np.ndarray) and not isinstance((specs[0].shape or (0,))[0], int):
+            sentence = f"{NAME}: an array of shape {data.shape} is 1 sample"
+            remedy = f"if its rows are {len(data)} samples, give list(array[:, None])"
+            note(Finding(Code.READING_ASSUMED, sentence, NAME, remedy=remedy if len(data) > 1 else ""))
         data = [data] if alone or isinstance(data, Mapping) else data
     total = None
     with suppress(TypeError, NotImplementedError):  # a loader of a stream has a __len__ that raises

@@ -19,9 +19,9 @@ from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .options import settings_of, settings_with
 
-ConfigLike: TypeAlias = QuantConfig | Recipe | str | os.PathLike[str]
-"""Configuration: settings, a word such as "weight-only-4", or the YAML file of settings or of a target. From
-a `QuantConfig` only settings that differ from the default count; the target decides the others."""
+ConfigLike: TypeAlias = QuantConfig | Recipe | Mapping[str, Any] | str | os.PathLike[str]
+"""Configuration: settings, also as a dict, a word such as "weight-only-4", or the YAML file of settings or
+of a target. Only settings that differ from the default count in a `QuantConfig`; the target has others."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -75,6 +75,8 @@ def given_fields(record: R) -> set[str]:
 
 def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe | None:
     """Return settings and target of a call, or None if none were given."""
+    if isinstance(config, Mapping):
+        settings, config = settings_with(config, settings, "config"), None
     target = settings.get("target")
     if target is not None and not isinstance(target, str | os.PathLike):
         raise ConfigError(f"target: is of type {type(target).__name__}; give its name, or the file of one")

@@ -466,9 +466,3 @@ def without_int8(plan: QuantPlan) -> tuple[int, int]:
         return 0, 0
     codes = [entry.float_reason.code for entry in entries if entry.stays_float]
     return sum(code in UNPROFITABLE for code in codes), sum(code in NOISY for code in codes)
-
-
-def is_unprofitable(plan: QuantPlan) -> bool:
-    """Return whether a plan has no arithmetic in integers mainly because it would save too little time."""
-    slow, noisy = without_int8(plan)
-    return slow > noisy

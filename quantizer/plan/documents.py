@@ -81,10 +81,7 @@ def read_at(path: str | os.PathLike[str]) -> Profile:
 def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Profile:
     """Return a profile, which may be in a file, bound to a prepared model."""
     where = profile_name(source)
-    if isinstance(source, Profile):
-        profile = source
-    else:
-        profile = profile_in(read_bytes(source, ProfileError), os.path.basename(source))
+    profile = source if isinstance(source, Profile) else read_at(source)
     if not is_bound(profile):
         profile = READING.load(where).bind(profile, model, identity, where)
     else:

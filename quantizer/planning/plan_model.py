@@ -42,7 +42,7 @@ from ..adjustments.equalization import (
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import round_weights
 from ..adjustments.second_moments import collect_moments
-from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little
+from ..costs.float_regions import predicted_time, saves_too_little, without_int8
 from ..costs.predicted import CostModel
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
@@ -297,7 +297,8 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
             if min(time.float_us, time.planned_us) > 0.0:
                 plan = replace(plan, origin=replace(plan.origin, time=time))
         planned = replace(planned, plan=plan)
-    if not is_unprofitable(planned.plan):
+    slow, noisy = without_int8(planned.plan)
+    if slow <= noisy:
         return planned
     stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
     what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"

@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
         AttributeError: there is no such name; the nearest is suggested.
     """
     if name not in __all__ and not name.startswith("_"):
-        meant = nearest(name, __all__)
+        meant = nearest({"dump_profile": "profile"}.get(name, name), __all__)
         message = f"module {__name__!r} has no attribute {name!r}.{meant}".removesuffix(".")
         raise AttributeError(message, name=name, obj=None)  # no module: Python would suggest once more
     with quick_imports():

@@ -17,7 +17,7 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_text
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..costs.float_regions import NOISY, UNPROFITABLE, is_unprofitable, without_int8
+from ..costs.float_regions import NOISY, UNPROFITABLE, without_int8
 from ..evaluation.cost import Cost
 from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
@@ -71,7 +71,6 @@ class Composition:
     quantized: int  # nodes that compute in integers or have quantized weights
     weight_only: int = 0  # of `quantized`, those that have quantized weights and compute in float
     caches: int = 0  # float nodes that keep keys and values in int8; none of `quantized`
-    is_unprofitable: bool = False  # whether int8 is left out mainly as it saves too little time
     nodes: int = 0  # in all
     wider: str = ""  # formats of weights that differ from the setting, see `other_formats`
     float_type: str = ""  # the floating-point type of products, "" for integers
@@ -138,7 +137,6 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         len(plan.nodes) - kinds[Kind.FLOAT],
         kinds[Kind.WEIGHT_ONLY],
         plan.int8_caches,
-        is_unprofitable(plan),
         len(plan.nodes),
         other_formats(plan, graph),
         plan.config.activation_type if plan.config.activation_type in FLOAT_TYPES else "",
@@ -201,7 +199,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         composition.int8_share is not None
         and composition.int8_share < MIN_INT8_SHARE
         and not composition.int8_products
-        and not composition.is_unprofitable
+        and not composition.why_float
     ):
         sentence = "no arithmetic in int8: only weights, or keys and values, are quantized"
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})

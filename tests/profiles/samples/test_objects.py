@@ -213,6 +213,11 @@ def test_one_dict_or_one_array_of_the_right_rank_is_one_sample() -> None:
         assert open_samples(data, (X,)).total == len(arrays(open_samples(data, (X,)))) == 1
 
 
+def test_an_array_of_several_rows_is_noted_to_be_one_sample(caplog: pytest.LogCaptureFixture) -> None:
+    assert open_samples(np.zeros((5, 3), np.float32), (X,)).total == 1
+    assert "(5, 3) is 1 sample; if its rows are 5 samples, give list(array[:, None])" in caplog.text
+
+
 def test_parts_of_an_object_are_counted_from_its_begin() -> None:
     part = open_samples(list(ROWS), (X,)).part(1, 4, 2)
     assert [sample.name for sample in part] == ["data[1]", "data[3]"]

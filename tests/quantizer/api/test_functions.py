@@ -200,11 +200,30 @@ def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, pro
         ({"plan": "plan.yaml", "speed": qprof.SpeedCheckOptions()}, "plan: has its own settings"),
         ({"plan": "plan.yaml", "data": "samples"}, "plan: has its own settings and takes no data="),
         ({"config": load_recipe(), "form": "qdq"}, "form: a recipe contains its settings"),
+        ({"config": {"calibratr": "mse"}}, "unknown key 'calibratr'; did you mean 'calibrator'?"),
+        (
+            {"config": {"calibrator": "mse"}, "calibrator": "kl"},
+            "config: means calibrator mse, but calibrator kl",
+        ),
     ],
 )
 def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:
     with pytest.raises(qprof.ConfigError, match=said):
         qprof.quantize(path, "no such profile.yaml", **options)
+
+
+def test_settings_may_be_a_dict(path: Path, profile: qprof.Profile) -> None:
+    made = qprof.quantize(path, profile, config={"calibrator": "minmax", "target": "onnx"}).plan.config
+    assert (made.calibrator, made.target) == ("minmax", "onnx")
+
+
+def test_a_plan_in_place_of_a_profile_is_refused_with_its_folder(
+    path: Path, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    qprof.quantize(path, profile).plan.save(plan)
+    with pytest.raises(qprof.ProfileError, match=f"^{plan}: is a plan, not a profile"):
+        qprof.quantize(path, plan)
 
 
 class OfOnnxruntime(Enum):

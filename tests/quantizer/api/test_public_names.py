@@ -84,6 +84,8 @@ def test_every_public_function_says_what_each_argument_is() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="quantise"):
         _ = qprof.quantise
+    with pytest.raises(AttributeError, match=r"Did you mean 'profile'\?"):
+        _ = qprof.dump_profile
 
 
 def test_the_stub_holds_imports_and_nothing_else() -> None:

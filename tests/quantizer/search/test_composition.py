@@ -49,7 +49,7 @@ def test_only_weights_where_arithmetic_was_asked_for_is_spoken_against() -> None
     (alarm,) = map(str, against(WEIGHTS, SMALLER))
     assert alarm == "no arithmetic in int8: only weights, or keys and values, are quantized"
     assert not list(against(Composition(None, 3, weight_only=3), SMALLER))
-    assert not list(against(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
+    assert not list(against(replace(WEIGHTS, why_float="too noisy"), SMALLER))  # the line int8 says it
     assert [*map(str, against(FLOAT, SMALLER))] == ["nothing is quantized; use the float model"]
 
 
@@ -96,7 +96,7 @@ def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
 
 
 def test_a_model_whose_arithmetic_is_left_in_float_has_the_speed_of_float() -> None:
-    slow = replace(WEIGHTS, is_unprofitable=True, runs_in_float=True)
+    slow = replace(WEIGHTS, why_float="too slow", runs_in_float=True)
     assert ("speed", "that of float, whose arithmetic it has") in verdict_of(
         evaluation(), slow, HELD_OUT
     ).figures()
@@ -240,7 +240,6 @@ def test_the_line_int8_names_noise_or_time_as_the_plan_does(slow: int, noisy: in
     }
     parts = composition_of(replace(plan, nodes=stored), net.graph, net.profile)
     assert why in parts.text
-    assert parts.is_unprofitable == (slow > noisy)
 
 
 @pytest.mark.parametrize(
