@@ -218,9 +218,10 @@ class OutputShift:
                 return f"{100 * self.answers.ratio:.1f} % of the elements the same"
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
+                decimals = int(abs(wanted - round(wanted)) >= 0.05)
                 if sqnr >= 300.0:
-                    return f"no difference (limit {wanted:.0f})" if wanted > 0.0 else "no difference"
-                shown, limit = deciding_digits(sqnr, wanted, (1, 0), is_least=True)
+                    return f"no difference (limit {wanted:.{decimals}f})" if wanted > 0.0 else "no difference"
+                shown, limit = deciding_digits(sqnr, wanted, (1, decimals), is_least=True)
                 return f"{shown} dB (limit {limit})" if wanted > 0.0 else f"{shown} dB"
             case Measure.COLUMNS if self.columns > 1:
                 typical, limit = _percents(self.typical, self.limit)

@@ -360,7 +360,7 @@ def _estimated_words(outputs: tuple[OutputQuality, ...], speed: Speed | None) ->
     """Yield texts about a model without samples: the estimate of the first output, and the speed."""
     worst = outputs[0] if outputs else None
     if worst is not None and worst.estimated is not None:
-        needs = "" if worst.needed is None else f", {worst.kind} {worst.needed:.0f} dB would be good"
+        needs = "" if worst.needed is None else f", {worst.kind} {worst.needed:.3g} dB would be good"
         yield f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}; not run"
     if speed is not None:
         yield f"{times_as_fast(speed.speedup)} as float, {speed.how}"

@@ -299,12 +299,13 @@ def test_of_an_index_the_answers_that_change_count() -> None:
     assert found.excess > 1.0
 
 
-def test_a_limit_of_the_user_is_one_of_decibels_whatever_the_output_is() -> None:
+@pytest.mark.parametrize(("limit", "said"), [(30.0, "30"), (24.5, "24.5")])
+def test_a_limit_of_the_user_is_one_of_decibels_whatever_the_output_is(limit: float, said: str) -> None:
     x = RNG.dirichlet(np.ones(4), 50)
-    limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "decision"}, 30.0, ())
+    limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "decision"}, limit, ())
     (found,) = output_shifts([{"y": x}], [{"y": 1.1 * x}], limits)
     assert found.measure is Measure.NOISE
-    assert found.text == "output 'y': 20.0 dB (limit 30)"
+    assert found.text == f"output 'y': 20.0 dB (limit {said})"
 
 
 def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:
