@@ -83,7 +83,8 @@ def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
     if config.has_size:  # the size decides all else
         return
     is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
-    is_slow, worst = verdict.cost.is_slower, verdict.worst
+    # A fix of a poor model is written without being asked for, so the clock proposes none.
+    is_slow, worst = verdict.cost.is_slower and verdict.grade != "poor", verdict.worst
     proposals: Sequence[tuple[bool, Settings]]  # when each is due, in the order of trial
     of_weights: Settings = weights.settings if weights else {}
     if config.mode == "weight-only":

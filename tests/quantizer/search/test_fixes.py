@@ -175,6 +175,8 @@ def test_int8_that_is_slower_than_float_is_planned_for_time_and_has_only_its_wei
     assert weights["mode"] == "weight-only"
     assert [one["mode"] for one in proposed(slower)] == ["weight-only"]
     assert not proposed(replace(slower, latency=even), cost_model="off")
+    poor = replace(verdict(4.0, "poor"), latency=slow)  # its fix is written: no clock decides the bytes
+    assert proposed(poor, cost_model="off") == proposed(replace(poor, latency=even), cost_model="off")
     assert is_better(replace(slower, latency=even), slower)
 
 
