@@ -59,7 +59,7 @@ def pytest_collection() -> Generator[None, object, object]:
     return found
 
 
-NEEDS_MORE = ("importorskip(", "of the extra", ".openvino()", "dask_processes")
+NEEDS_MORE = ("of the extra", ".openvino()", "dask_processes")
 """What stands in a test module that skips tests where a library is missing."""
 
 

@@ -99,6 +99,7 @@ def test_a_limit_draws_one_sample_of_each_of_as_many_equal_parts(total: int, lim
     assert all(a <= at < b for at, a, b in zip(positions, parts[:-1], parts[1:], strict=True))
 
 
+@pytest.mark.extra
 def test_of_folders_of_classes_a_limit_draws_from_each(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for folder in range(5):

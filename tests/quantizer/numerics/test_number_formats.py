@@ -189,6 +189,7 @@ def test_all_bytes_dequantize_as_in_the_reference_and_in_onnxruntime(qtype) -> N
         assert np.array_equal(found, expected, equal_nan=True)
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("qtype", [FLOAT8E4M3FN, FLOAT8E5M2], ids=lambda t: t.name)
 def test_all_bytes_of_numbers_dequantize_as_in_openvino(qtype) -> None:
     openvino = pytest.importorskip("openvino")

@@ -60,6 +60,7 @@ def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -
         check_conformity(model(0.0039), target, "m.onnx")
 
 
+@pytest.mark.extra
 def test_openvino_gives_what_onnxruntime_gives(profile: Path) -> None:
     openvino = pytest.importorskip("openvino")
     path, _ = written(profile, "openvino")

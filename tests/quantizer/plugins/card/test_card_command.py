@@ -277,6 +277,7 @@ def test_samples_without_the_float_model_are_refused(folder: Path) -> None:
     assert "give --model MODEL.onnx" in done.stderr
 
 
+@pytest.mark.extra
 def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:
     hub = pytest.importorskip(
         "huggingface_hub", reason="reads cards of a model hub; pip install huggingface_hub"

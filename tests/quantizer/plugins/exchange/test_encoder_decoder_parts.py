@@ -24,7 +24,7 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ...seq2seq import WORDS, export
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers", reason="of the extra test-all")
 
 START, END, MASK = 0, 2, "encoder_attention_mask"
 Arrays = dict[str, npt.NDArray[Any]]

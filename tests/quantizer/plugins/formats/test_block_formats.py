@@ -54,7 +54,7 @@ def test_a_format_is_computed_alike_in_all_runtimes(word: str, model: Path, tmp_
     assert 10 * np.log10(np.square(exact).sum() / np.square(reference - exact).sum()) > least
     ours = open_session(str(out), "q").run(None, {"x": ROWS})[0]  # float4e2m1 is float32 there
     np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-5)  # the order of 192 float32 products
-    openvino = pytest.importorskip("openvino")
+    openvino = pytest.importorskip("openvino", reason="of the extra test-all")
     hint = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = openvino.compile_model(str(out), "CPU", hint)
     np.testing.assert_allclose(compiled(ROWS)[0], reference, rtol=0, atol=1e-5)

@@ -23,7 +23,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Return a browser, or skip and say what is missing."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing: extra 'browser'")
+    playwright = pytest.importorskip("playwright.sync_api", reason="of the extra browser")
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium on this system: apt-get install chromium")

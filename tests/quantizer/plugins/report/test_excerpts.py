@@ -128,6 +128,7 @@ def test_a_picture_whose_file_has_gone_is_told() -> None:
     assert found.with_picture.text == "(the picture can no longer be read)"
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize(
     ("shape", "mode", "size"),
     [
@@ -147,6 +148,7 @@ def test_a_picture_is_a_png_that_another_library_reads(
         assert (picture.mode, picture.size) == (mode, size)
 
 
+@pytest.mark.extra
 def test_pixels_come_back_from_a_png() -> None:
     pillow = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3)).astype(np.uint8)
