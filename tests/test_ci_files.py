@@ -236,6 +236,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(folder, programs)
 
 
+@pytest.mark.slow
 @needs_linux
 def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drifted(project: Project) -> None:
     assert project.github(GITHUB) == 0, project.log
@@ -332,6 +333,7 @@ def test_the_action_says_which_python_it_needs(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 @needs_linux
 def test_the_outputs_of_the_action_are_those_of_the_written_model(project: Project) -> None:
     inputs = ACTION_INPUTS | {"labels": str(DIGITS / "heldout" / "labels.txt")}
@@ -441,6 +443,7 @@ def test_the_model_is_profiled_again_for_samples_that_are_made_in_another_way(su
         assert calls(project)[0] == "dump-profile"
 
 
+@pytest.mark.slow
 @needs_linux
 @services
 @pytest.mark.parametrize("gate", ["evaluate", "verify", "diff"])

@@ -121,6 +121,7 @@ def skip_without_library(page: Path) -> None:
         pytest.importorskip(library, reason="of the extra test-all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) -> None:
     skip_without_library(page)
@@ -130,6 +131,7 @@ def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) ->
         assert not missing(step.told, printed.text), f"$ {step.command}\n{printed.text}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", SCRIPTED, ids=name_of)
 def test_python_blocks_run_and_print_what_follows_them(
     page: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
@@ -267,6 +269,7 @@ def built_site(folder: Path) -> Path:
     return folder / "build" / "site"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
     if find_spec("zensical") is None:
         pytest.skip("the site is not built: no zensical; install it with: pip install 'qprof-onnx[docs]'")

@@ -111,6 +111,7 @@ def test_no_held_out_sample_is_used_for_training(train: ModuleType) -> None:
     assert len(held_out) == 400
 
 
+@pytest.mark.slow
 def test_the_script_can_be_run_again(
     train: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

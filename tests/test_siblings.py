@@ -78,6 +78,7 @@ def runs(commands: object, folder: Path, package: Path | None = None) -> list[tu
     return [tuple(json.loads(line)) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_core_alone_does_the_main_job_with_the_same_bytes(core: Path, tmp_path: Path) -> None:
     whole, alone = tmp_path / "whole", tmp_path / "alone"
     whole.mkdir()

@@ -72,6 +72,7 @@ def followed(*first_lines: str) -> tuple[list[str], str]:
     raise AssertionError(f"no model after {MOST_MESSAGES} messages: {lines}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first_lines",
     [
@@ -87,6 +88,7 @@ def test_a_recipe_made_of_messages_feeds_a_state_back(detector: Path, first_line
     assert profile.inputs["state"].fed_by == "stateN"
 
 
+@pytest.mark.slow
 def test_a_state_of_zeros_is_told(detector: Path) -> None:
     lines = ("reader: audio", "rate: 16000", "window: 512", "constants: {state: zeros, sr: 16000}")
     _, printed = followed(*lines)

@@ -101,6 +101,7 @@ def test_threads_do_not_change_a_byte(tmp_path: Path) -> None:
     assert len({(tmp_path / str(number)).read_bytes() for number in range(2)}) == 1
 
 
+@pytest.mark.slow
 def test_counting_in_numpy_is_said_and_changes_nothing(tmp_path: Path) -> None:
     dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "a")
     code = (

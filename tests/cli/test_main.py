@@ -172,6 +172,7 @@ def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch,
     assert result.exit_code == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_a_run_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "feeds.py").write_text(
         "import os, signal\n"

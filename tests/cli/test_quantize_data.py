@@ -67,6 +67,7 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     assert not lines(result, "try")
 
 
+@pytest.mark.slow
 def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> None:
     out, kept = tmp_path / "q.onnx", tmp_path / "q.qprof" / "profile.yaml"
     first = quantize("-o", out, "--verbose", data=FEW)
@@ -80,6 +81,7 @@ def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> N
     assert (out.read_bytes(), kept.read_bytes()) == (before, profile)
 
 
+@pytest.mark.slow
 def test_beside_a_model_is_one_folder_with_everything_about_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

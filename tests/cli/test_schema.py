@@ -68,6 +68,7 @@ def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
     check(quantized[name], name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "command"),
     [

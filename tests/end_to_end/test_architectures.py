@@ -313,6 +313,7 @@ FEW_BITS_REFUSED = "dilated convolutions of one dimension whose weights are comp
 """The network none of whose weights can have the 4 bits that its turn would give them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "way"),
     [

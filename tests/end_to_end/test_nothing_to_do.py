@@ -56,6 +56,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_model_with_nothing_to_quantize_passes_every_mode(folder: Path) -> None:
     for mode in MODES:
         for source in ([], ["--profile", "p.yaml"]):

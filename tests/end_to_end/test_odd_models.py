@@ -241,6 +241,7 @@ def check(folder: Path, form: str, feeds: list[Feed]) -> None:
         assert noise * 10**2.5 <= sum(float(np.sum(w.astype(float) ** 2)) for w in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda make: make.__name__)
 def test_an_odd_model_is_quantized_in_every_form_and_stays_near(tmp_path: Path, model: Any) -> None:
     proto = model()
@@ -251,6 +252,7 @@ def test_an_odd_model_is_quantized_in_every_form_and_stays_near(tmp_path: Path, 
         check(tmp_path, form, feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", range(7, NEWEST + 1))
 def test_every_opset_is_quantized(tmp_path: Path, opset: int) -> None:
     proto = parse(CHAIN, opset=opset, ir_version=8 if opset < 21 else 10)

@@ -129,6 +129,7 @@ def fused(path: Path) -> list[Counter[str]]:
     return [Counter(node.op_type for node in g.node) for g in (graph, *bodies_of(graph))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_every_form_runs_and_stays_near_the_float_model(tmp_path: Path, kind: str) -> None:
     profiled(tmp_path, kind)

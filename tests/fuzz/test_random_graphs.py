@@ -26,6 +26,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return {name: importlib.import_module(name) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_that_once_failed_no_longer_does(
     name: str, modules: dict[str, ModuleType], tmp_path: Path
@@ -37,6 +38,7 @@ def test_a_graph_that_once_failed_no_longer_does(
     assert outcome.forms == len(forms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 3, 4, 7])
 def test_a_random_graph_is_right_in_all_forms(
     number: int, modules: dict[str, ModuleType], tmp_path: Path

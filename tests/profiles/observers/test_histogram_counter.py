@@ -69,6 +69,7 @@ def test_the_compiled_counter_is_built_and_in_use() -> None:
     assert next(iter(IMPLEMENTATIONS)) == counter.IMPLEMENTATION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 @each
 @settings(deadline=None, max_examples=60)

@@ -187,6 +187,7 @@ def check_twins(name: str, arrays: list[npt.NDArray[Any]], axis: int, block: int
     assert sums.channels(axis) == reference.channels(axis)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", BITS)
 @each
 @settings(deadline=None, max_examples=60)

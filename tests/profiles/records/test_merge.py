@@ -64,6 +64,7 @@ def test_any_sharding_gives_the_bytes_of_one_run(samples: Arrays, rng: random.Ra
     assert merged_text(*(profiled(part) for part in parts if part)) == dumps(profiled(samples))
 
 
+@pytest.mark.slow
 @given(SAMPLES, SAMPLES, SAMPLES)
 def test_any_order_and_grouping_gives_the_same_bytes(a: Arrays, b: Arrays, c: Arrays) -> None:
     x, y, z = (

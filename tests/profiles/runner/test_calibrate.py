@@ -261,6 +261,7 @@ def test_an_unknown_tensor_is_refused(names: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------- threads
 
 
+@pytest.mark.slow
 def test_the_first_sample_in_order_that_fails_is_named() -> None:
     wrong = np.ones((1, 5), np.float32)
     samples = [sample(x=np.ones((50_000, 4), np.float32))]

@@ -303,6 +303,7 @@ def test_every_cut_off_file_is_refused(tmp_path: Path, name: str) -> None:
         assert_says(refusal(tmp_path), f"{name}: ", "write the file again")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")  # numpy on headers that look like Python 2's
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), name=st.sampled_from(["a.npy", "a.npz"]))

@@ -93,6 +93,7 @@ def test_a_file_of_another_tool_is_computed_as_programs_compute_it(
     assert not is_as_written(pair_of(model, out).quantized_session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "form"), [*((target, "qdq") for target in OTHERS), ("glow", "integer"), ("onnx", "qoperator")]
 )

@@ -17,6 +17,7 @@ MODEL = DIGITS / "model.onnx"
 HELD_OUT, LABELS = DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "judge"),
     [

@@ -47,6 +47,7 @@ def test_a_file_is_written_with_its_profile_and_plan_beside_it(tmp_path: Path) -
     assert qprof.load_plan(tmp_path / "q.qprof" / "plan.yaml") == result.plan
 
 
+@pytest.mark.slow
 def test_another_output_takes_the_profile_of_the_same_model_and_data_in_its_folder(tmp_path: Path) -> None:
     qprof.quantize(MODEL, None, tmp_path / "a.onnx", data=DIGITS / "calibration", latency=False)
     for data, profile, reused in (("calibration", "a", True), ("heldout", "b", False)):
@@ -89,6 +90,7 @@ def test_a_model_without_products_has_nothing_to_quantize_with_data_as_with_a_pr
     assert NOTHING_TO_QUANTIZE in found
 
 
+@pytest.mark.slow
 def test_a_large_model_is_not_timed_where_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_samples, "MAX_COPIED_BYTES", 0)
     for gate in (qprof.Gate(), qprof.Gate(min_speedup=1e-3)):
@@ -106,6 +108,7 @@ def test_a_model_with_floats_arithmetic_is_not_timed(monkeypatch: pytest.MonkeyP
     assert (result.verdict.latency, result.verdict.has_floats_speed) == (None, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fix", ["off", "auto"])
 def test_a_fix_that_is_only_printed_is_not_run_on_check_samples(
     fix: str, monkeypatch: pytest.MonkeyPatch

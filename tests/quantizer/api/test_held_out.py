@@ -206,6 +206,7 @@ def profiled_findings(model: Path, samples: list[np.ndarray]) -> list[str]:
     return [finding.text for finding in found.findings if finding.code is Code.SEEN_SAMPLES]
 
 
+@pytest.mark.slow
 def test_a_model_judged_on_samples_that_its_profile_was_made_from_is_told(tmp_path: Path) -> None:
     rng, out = np.random.default_rng(0), tmp_path / "q.onnx"
     samples = [rng.random((1, 1, 8, 8), np.float32) for _ in range(32)]

@@ -55,6 +55,7 @@ def run(arguments: str) -> None:
 FEW = f"--data {HELD_OUT} --limit 2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "quantized"),
     [

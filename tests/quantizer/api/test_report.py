@@ -80,6 +80,7 @@ def test_a_file_that_lies_alone_is_measured_or_refused(
     assert qprof.report(MODEL, alone, plan=own / "plan.yaml", profile=own / "profile.yaml").tensors
 
 
+@pytest.mark.slow
 def test_a_result_brings_the_profile_that_it_was_made_from(folder: Path, poor: qprof.QuantizeResult) -> None:
     recorded = qprof.load_profile(folder / "q.qprof" / "profile.yaml")
     result = qprof.quantize(MODEL, recorded, options=qprof.QuantizeOptions(check_outputs="off"))

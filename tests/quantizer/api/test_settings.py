@@ -128,6 +128,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "said"), MISUSE)
 def test_a_type_checker_finds_what_is_wrong_in_a_record(line: str, said: str, complaints: list[str]) -> None:
     place = f"script.py:{2 + MISUSE.index((line, said))}: "

@@ -92,15 +92,15 @@ def is_quantized(result: qprof.QuantizeResult) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "name"),
-    [
-        # The other pairs are slow: a network and a target that each have a fast test with another.
-        pytest.param(target, name, marks=() if target in FAST_TARGETS or name in FAST_NETWORKS else SLOW)
-        for target in target_names()
-        for name in NETWORKS
-    ],
-)
+PAIRS = [
+    # The other pairs are slow: a network and a target that each have a fast test with another.
+    pytest.param(target, name, marks=() if target in FAST_TARGETS or name in FAST_NETWORKS else SLOW)
+    for target in target_names()
+    for name in NETWORKS
+]
+
+
+@pytest.mark.parametrize(("target", "name"), PAIRS)
 def test_samples_lead_to_a_quantized_model_or_to_the_sentence_that_nothing_is_quantized(
     target: str, name: str
 ) -> None:
@@ -110,8 +110,7 @@ def test_samples_lead_to_a_quantized_model_or_to_the_sentence_that_nothing_is_qu
     assert is_quantized(result) != says_float
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize(("target", "name"), PAIRS)
 def test_a_profile_leads_to_a_model_that_runs(target: str, name: str) -> None:
     model, samples = network(name)
     result = qprof.quantize(model, profile_of(name), target=target)

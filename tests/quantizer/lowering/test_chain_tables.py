@@ -88,6 +88,7 @@ def plan_of(model: ir.Model, tensors: dict[str, QuantParams], form: str) -> Quan
     return QuantPlan(ModelId("", "", 17), QuantConfig(form=form), tensors, nodes)
 
 
+@pytest.mark.slow
 @given(STEPS, st.sampled_from(("uint8", "int8")), st.floats(0.01, 8), st.sampled_from(FORMS))
 @settings(max_examples=100, deadline=None)
 def test_every_code_is_that_of_the_chain_in_float(

@@ -64,6 +64,7 @@ def planned(case: str, *, per_channel: bool = True) -> tuple[str, dict[str, Any]
     return text, how
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", [*CONVOLUTIONS, *TRANSPOSED])
 def test_a_dynamic_convolution_is_that_of_the_oracle_to_the_bit(

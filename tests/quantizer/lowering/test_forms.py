@@ -32,7 +32,7 @@ def tolerance(net: Net) -> float:
     return MILLIONTH if {"returns_float", "kinds"} & set(net.how) else EXACT
 
 
-@pytest.mark.parametrize("activation", ["uint8", "int8"])
+@pytest.mark.parametrize("activation", ["uint8", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
 def test_quantized_values_are_those_of_the_reference(
     lowered: Lowering, net: Net, form: str, *, activation: str
@@ -238,6 +238,7 @@ def test_16_bits_are_written_where_opset_and_form_allow(lowered: Lowering, form:
         assert lowered(text, opset=13, form=form, tensors=tensors).proto.opset_import[0].version == 13
 
 
+@pytest.mark.slow
 def test_the_same_plan_gives_the_same_bytes(make_model: MakeModel, make_plan: MakePlan, net: Net) -> None:
     model = make_model(net.text, net.opset)
     for form in FORMS:

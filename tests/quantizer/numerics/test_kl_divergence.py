@@ -81,6 +81,7 @@ def added(values):
     return total
 
 
+@pytest.mark.slow
 def test_thresholds_are_those_of_glow_bit_for_bit(glow):
     for case in glow.cases("calibration_kl_generated"):
         counts = glow.counts(case["bins"], case["histogram"])

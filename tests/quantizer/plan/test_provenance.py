@@ -192,6 +192,7 @@ def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
             run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_models_in_every_form_are_evaluated_and_not_taken_for_instrumented(
     form: str, folder: Path, tmp_path: Path

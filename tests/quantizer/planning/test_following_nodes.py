@@ -35,6 +35,7 @@ def planned(net: Network) -> Mapping[str, NodePlan]:
     return make_plan(planning_facts(net.prepared, net.profile, recipe)).nodes
 
 
+@pytest.mark.slow
 def test_nodes_that_follow_are_those_of_one_decision_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     net, rounds = chain(12), list[int]()
     found_near = planned(net)
@@ -45,6 +46,7 @@ def test_nodes_that_follow_are_those_of_one_decision_after_another(monkeypatch: 
     assert len(rounds) > 12
 
 
+@pytest.mark.slow
 def test_the_prices_that_a_plan_asks_for_grow_with_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, price = list[str](), CostModel.integer_time
 

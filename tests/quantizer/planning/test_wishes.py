@@ -30,6 +30,8 @@ FREE = {
 }
 """What a wish is free to say otherwise; nothing is left out for its time or noise, and no search is made."""
 
+FAST_TARGETS = ("onnxruntime-x86", "migraphx")  # one of onnxruntime's kernels, one of another's
+
 WORDS: dict[str, tuple[Any, ...]] = {
     "activation_type": ("uint8", "int8", "uint16", "int16"),
     "schema": ("asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"),
@@ -141,7 +143,10 @@ def broken(wish: dict[str, Any], planned: PlannedModel, model: ir.Model) -> list
     return problems
 
 
-@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(name, marks=() if name in FAST_TARGETS else pytest.mark.slow) for name in target_names()],
+)
 def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) -> None:
     obeyed, problems = 0, []
     for wish in wishes():

@@ -272,6 +272,7 @@ def test_groups_are_split_only_while_one_node_may_be_the_cause() -> None:
     assert rounds == [8, 4]
 
 
+@pytest.mark.slow
 def test_a_report_of_samples_and_one_of_the_profile_name_it(subject: Subject) -> None:
     measured = {"data": subject.data, "latency": False, **subject.reading}
     for how in (measured, {}):

@@ -56,6 +56,7 @@ def demanding(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 0.01)
 
 
+@pytest.mark.slow
 def test_the_plan_says_how_far_the_outputs_moved(tmp_path: Path) -> None:
     result = quantized(tmp_path / "q.onnx")
     (check,) = result.plan.origin.checks
@@ -130,6 +131,7 @@ def test_no_verdict_is_run_for_where_none_can_be_given(tmp_path: Path) -> None:
     assert not [one for one in result.findings if one.code is Code.FEW_HELD_OUT]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("demanding")
 def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_path: Path) -> None:
     for name in "ab":
@@ -238,6 +240,7 @@ def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is
     assert second.improves(first) is taken
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_users_own_is_measured_in_its_unit(tmp_path: Path) -> None:
     (low,) = quantized(tmp_path / "low.onnx", min_output_sqnr=10.0).plan.origin.checks
     (high,) = quantized(tmp_path / "high.onnx", min_output_sqnr=25.0).plan.origin.checks

@@ -103,6 +103,7 @@ def test_strict_fails_on_what_was_not_checked_and_on_nothing_else(folder: Path) 
         assert qprof(*judge[:-1], *words).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_limit_on_time_is_measured_again_and_another_time_refutes_nothing(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,10 @@ def run(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[np.ndarray
     return session.run(None, dict(zip(names, given.values(), strict=True)))
 
 
-@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer", "regions"])
+@pytest.mark.parametrize(
+    "form",
+    ["qdq", *(pytest.param(form, marks=pytest.mark.slow) for form in ("qoperator", "integer", "regions"))],
+)
 @pytest.mark.parametrize("io", ["uint8", "int8"])
 def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
     profile: Path, tmp_path: Path, io: str, form: str
@@ -168,7 +171,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("opset", [17, 21, 23])
+@pytest.mark.parametrize("opset", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (21, 23))])
 @pytest.mark.parametrize(("body", "given", "result"), BODIES.values(), ids=BODIES)
 def test_integers_at_the_border_of_what_stays_float_are_right_in_every_opset(
     body: str, given: tuple[int, ...], result: tuple[int, ...], opset: int

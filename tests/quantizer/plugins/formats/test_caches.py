@@ -110,6 +110,7 @@ def test_the_plan_holds_the_scales(model: Path, profile: Profile) -> None:
     assert any("keys and values are int8" in note for note in map(str, plan.findings))
 
 
+@pytest.mark.slow
 def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
     model: Path, profile: Profile, tmp_path: Path
 ) -> None:

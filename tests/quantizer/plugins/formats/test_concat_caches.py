@@ -153,6 +153,7 @@ def test_keys_turned_by_positions_are_known_from_their_pairs(model: Path) -> Non
     assert np.allclose(Turning(4, interleaved=True).envelope(np.array([3.0, 4.0, 0.0, 1.0])), [5, 5, 1, 1])
 
 
+@pytest.mark.slow
 def test_a_merged_decoder_has_int8_in_both_branches(model: Path, tmp_path: Path) -> None:
     merged = merged_decoder(tmp_path / "merged.onnx", model)
     profile = profile_model(merged, tmp_path / "merged-data")

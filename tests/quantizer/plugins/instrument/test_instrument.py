@@ -133,6 +133,7 @@ FUNCTIONS = {
 SESSIONS = {name: session_of(model) for name, model in FUNCTIONS.items()}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(sorted(DTYPES)))
 def test_the_function_counts_any_values_exactly(data: st.DataObject, dtype: str) -> None:

@@ -57,6 +57,7 @@ def test_a_model_of_another_tool_has_one_verdict_in_report_and_evaluate(made: Pa
     assert first.startswith("verdict ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", AGAINST)
 def test_a_finding_against_the_model_is_called_by_its_own_severity(
     made: Path, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Code

@@ -93,6 +93,7 @@ def results(model: ir.Model, plan: QuantPlan, shape: tuple[int, ...], *, optimis
 SMALL = st.integers(1, 3)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     window=st.tuples(st.sampled_from([1, 2, 3, 5, 11]), st.sampled_from([1, 2, 3, 4, 5, 11])),

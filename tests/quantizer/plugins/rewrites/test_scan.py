@@ -132,6 +132,7 @@ NETS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(NETS)
 @settings(deadline=None, max_examples=60)
 def test_a_scan_in_float_computes_what_the_reference_evaluator_does(net: Net) -> None:
@@ -143,6 +144,7 @@ def test_a_scan_in_float_computes_what_the_reference_evaluator_does(net: Net) ->
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)  # sums of float32 in another order
 
 
+@pytest.mark.slow
 @given(NETS)
 @settings(deadline=None, max_examples=60)
 def test_a_scan_in_float_computes_what_onnxruntime_does(net: Net) -> None:

@@ -54,6 +54,7 @@ def test_a_network_gives_the_times_of_its_kernels(
     assert all(time >= 0.0 for _, _, time in found)
 
 
+@pytest.mark.slow
 def test_networks_are_the_same_in_every_run() -> None:
     first, second = all_nets()[0], all_nets()[0]
     assert first.model().SerializeToString() == second.model().SerializeToString()

@@ -179,6 +179,7 @@ def tuning_run(profile: Path, settings=None) -> TuningRun:
     return TuningRun(path, prepared, load_profile(profile), recipe, QualityTarget(), session, split)
 
 
+@pytest.mark.slow
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile) -> None:
     run = tuning_run(profile)
     for settings in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
@@ -188,6 +189,7 @@ def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile) -> None:
         assert run.planned(candidate).plan == tuning_run(profile).planned(candidate).plan, settings
 
 
+@pytest.mark.slow
 def test_the_same_tuning_has_the_same_trials(profile) -> None:
     one, two = (tuned(profile, 0.0, "int8-share", recipe=load_recipe(None, BAD)) for _ in range(2))
     assert len(one.trials) > 1

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from ....cli.running import qprof
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
@@ -63,6 +65,7 @@ def test_help_says_what_exit_code_zero_means() -> None:
     assert "Exit code 0: the measured score meets the target" in text
 
 
+@pytest.mark.slow
 def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_lie_beside(
     tmp_path: Path,
 ) -> None:
