@@ -497,7 +497,8 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         yield from proposed_fixes(verdict, task.recipe)
         kept, last = tuple[str, ...](), first
         while is_noisy and len(kept) < 2 and last.measured.verdict.grade != "good" and has_time():
-            noise = _attributed(task, last.plan.result, last.measured.evaluation.judged)
+            left = budget - time.process_time() + start
+            noise = _attributed(task, last.plan.result, last.measured.evaluation.judged, left)
             found.append(noise)
             subjects = tuple(one.subject for one in noise.cause if one.subject)
             # Beyond twice the noise power one layer does not suffice; below half of it noise is not at fault.
@@ -549,13 +550,13 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
 
 
 @clocked("rank")
-def _attributed(task: _Task, result: QuantizeResult, judged: JudgedSamples) -> Attribution:
+def _attributed(task: _Task, result: QuantizeResult, judged: JudgedSamples, seconds: float) -> Attribution:
     """Return the noise of a plan's nodes on the first held-out samples, on which it was `judged`."""
     how = task.measuring
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
     planned = replace(result.planned, facts=result.facts)
     samples = samples_to_attribute_on(judged, planned, task.samples.held_out, provider=provider)
-    return attribute(planned, samples, provider=provider)
+    return attribute(planned, samples, provider=provider, seconds=seconds)
 
 
 def _cause_in_input(verdict: Verdict, profile: Profile | None) -> tuple[Finding, ...]:

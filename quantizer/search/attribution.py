@@ -133,12 +133,21 @@ class Attribution:
 
 @clocked("rank")
 def attribute(
-    planned: PlannedModel, samples: RunSamples, limits: NoiseLimits | None = None, *, provider: str = CPU
+    planned: PlannedModel,
+    samples: RunSamples,
+    limits: NoiseLimits | None = None,
+    *,
+    provider: str = CPU,
+    seconds: float = math.inf,
 ) -> Attribution:
-    """Attribute the noise of a plan's outputs to its nodes, on all samples.
+    """Attribute the noise of a plan's outputs to its nodes.
 
+    It is run on all samples, or the first ones that fit into `seconds` of processor; without one, no node is.
     Raises ModelError if the plan's model cannot be run.
     """
+    alone = NodesAlone(planned, samples, provider)
+    most = alone.samples_within(seconds) if seconds < math.inf else len(samples.samples)
+    samples = samples.subset(range(max(1, most))[: len(samples.samples)])
     noises = _measuring(samples, limits or limits_of(planned, samples))
     outputs: Sequence[Outputs] = samples.quantized
     if not outputs:
@@ -146,10 +155,10 @@ def attribute(
         whole = lower(planned.model, planned.plan).model
         outputs = samples.outputs(open_model(whole, name, provider=provider, dequantized=dequantized), name)
     first = noises(outputs)
-    alone = NodesAlone(planned, samples, provider)
+    count = len(samples.samples)
     measured = measured_groups(
-        alone.units,
-        lambda groups: {group: noises(outputs) for group, outputs in alone.outputs(groups)},
+        alone.units if most else (),
+        lambda groups: {group: noises(outputs) for group, outputs in alone.outputs(groups, count)},
         lambda of_group: _power(of_group, first),
         cause=LEAST_PERCENT / 100.0,
     )

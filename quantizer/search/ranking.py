@@ -9,22 +9,26 @@ inside an If, a Loop or a Scan are measured in the node that runs them.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
-This needs 32 to 80 submodels of about a sixteenth of the model (`SampleWalk`), on 2 samples.
+This needs 32 to 80 submodels of about a sixteenth of the model (`NodesAlone`), on 2 samples.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
+from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
+from ...profiles.samples.states import runs_with_own_state
+from ...profiles.samples.values import Sample
 from ..costs.predicted import CostModel
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
@@ -35,7 +39,14 @@ from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .integer_share import assumed_prices
 from .run_samples import RunSamples
-from .submodels import SampleWalk, node_groups, only_quantized, segment_starts, splittable_model
+from .submodels import (
+    Submodel,
+    node_groups,
+    only_quantized,
+    open_submodel,
+    segment_starts,
+    splittable_model,
+)
 
 V = TypeVar("V")
 
@@ -94,37 +105,71 @@ def ranked_nodes(
 
 
 class NodesAlone:
-    """Runs a model with some of a plan's nodes quantized, and all others float."""
+    """Runs a model in segments, with some of a plan's nodes quantized and all others float.
+
+    One segment at a time has the plan; the sessions of the float ones are opened once.
+    """
 
     def __init__(self, planned: PlannedModel, samples: RunSamples, provider: str = CPU) -> None:
         """`units` are the quantized nodes, in graph order; those of one look-up table are one."""
-        self._planned, self._samples = planned, samples
+        self._plan, self._samples = planned.plan, samples
         self._source = splittable_model(planned.model)
-        self._provider = provider
+        dequantized = not runs_here(planned.plan.config.target, provider=provider)
+        self._open = partial(open_submodel, self._source, provider=provider, dequantized=dequantized)
+        self._float = cache(lambda start: self._open(start, self._segments[start], None))
         self._places = node_groups(self._source.nodes, planned.plan)
+        self._segments: dict[int, int] = {}  # first node of each -> that of the next one
+        self._running = 0.0  # processor seconds
         self.units = list(self._places)
-        self._walk: SampleWalk | None = None
 
-    def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
+    def outputs(
+        self, groups: Sequence[Group], count: int | None = None
+    ) -> Iterator[tuple[Group, list[Outputs] | None]]:
         """Yield the outputs with only each group quantized, with its own state; None if that fails."""
         ends = {group: self._ends(group) for group in groups}
         in_order = sorted(groups, key=lambda group: ends[group])
-        if self._walk is None:  # later groups are parts of the first ones
+        if not self._segments:  # later groups are parts of the first ones
             starts = segment_starts([ends[group] for group in in_order], self._source.cuts)
             starts = [0] if self._samples.state else starts  # which keeps tensors of steps apart
-            self._walk = SampleWalk(
-                self._source,
-                starts,
-                self._samples,
-                provider=self._provider,
-                dequantized=not runs_here(self._planned.plan.config.target, provider=self._provider),
-            )
-        plans = (
-            only_quantized(self._planned.plan, {name for unit in group for name in unit})
-            for group in in_order
-        )
-        variants = zip((ends[group][0] for group in in_order), plans, strict=True)
-        yield from zip(in_order, self._walk.outputs(variants), strict=True)
+            self._segments = dict(pairwise([*starts, len(self._source.nodes)]))
+        constants = self._source.constant_outputs
+        live = [replace(one, arrays={**constants, **one.arrays}) for one in self._samples.samples[:count]]
+        at = 0
+        for group in in_order:
+            plan = only_quantized(self._plan, {name for unit in group for name in unit})
+            try:
+                while self._segments[at] <= ends[group][0]:
+                    live, at = self._after(at, self._float(at), live), self._segments[at]
+                after = self._after(at, self._open(at, self._segments[at], plan), live)
+                for start in (start for start in self._segments if start > at):
+                    after = self._after(start, self._float(start), after)
+                names = self._samples.float_outputs[0]
+                outputs: list[Outputs] = [{name: one.arrays[name] for name in names} for one in after]
+            except (ModelError, PlanError):
+                yield group, None
+            else:
+                yield group, outputs
+
+    def samples_within(self, seconds: float) -> int:
+        """Return on how many samples a cause is found in processor seconds, by a run on the first one."""
+        start = time.process_time()
+        next(self.outputs(parts_of(self.units, FEW_GROUPS), 1), None)
+        rounds = math.ceil(math.log(max(1.0, len(self.units) / FEW_GROUPS), PARTS))
+        opening = 2.0 * (time.process_time() - start)  # all submodels: most are smaller than the model
+        runs = (FEW_GROUPS + PARTS * rounds) * max(self._running, 1e-9)
+        return max(0, int((seconds - opening) / runs))
+
+    def _after(self, start: int, part: Submodel, samples: Sequence[Sample]) -> list[Sample]:
+        """Return samples of the tensors that are read after a segment, which a submodel runs."""
+        end, last_uses, begin = self._segments[start], self._source.last_uses, time.process_time()
+
+        def run(sample: Sample) -> Outputs:
+            after = {**sample.arrays, **part(sample.arrays, sample.name)}
+            return {name: value for name, value in after.items() if last_uses.get(name, -1) >= end}
+
+        found = list(runs_with_own_state(samples, self._samples.state, run))
+        self._running += time.process_time() - begin
+        return [replace(one, arrays=arrays) for one, arrays in zip(samples, found, strict=True)]
 
     def _ends(self, group: Group) -> tuple[int, int]:
         """Return the first and the last node of a group."""

@@ -37,6 +37,7 @@ class RunSamples:
             self,
             samples=tuple(self.samples[i] for i in positions),
             float_outputs=tuple(self.float_outputs[i] for i in positions),
+            quantized=tuple(self.quantized[i] for i in positions if self.quantized),
         )
 
     def outputs(self, session: ort.InferenceSession, name: str) -> list[Outputs]:

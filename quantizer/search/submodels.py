@@ -8,26 +8,19 @@ model, and any of them can be run under another plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import pairwise
 from typing import Any
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.providers import CPU
-from ...profiles.samples.states import runs_with_own_state
-from ...profiles.samples.values import Sample
-from ..evaluation.metrics.metric import Outputs
 from ..evaluation.runtimes import open_model, run
 from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
-from .run_samples import RunSamples
 
 Values = Mapping[str, Any]
 """Arrays by tensor name."""
@@ -189,55 +182,3 @@ def _submodel(
         name=graph.name,
     )
     return ir.Model(view.clone(), ir_version=source.model.ir_version)
-
-
-class SampleWalk:
-    """Samples on their way through a model in segments, whose float sessions are opened once.
-
-    In a variant one segment has a plan, and all others are float.
-    """
-
-    def __init__(
-        self,
-        source: SplittableModel,
-        starts: Sequence[int],
-        samples: RunSamples,
-        *,
-        provider: str,
-        dequantized: bool,
-    ) -> None:
-        """`starts` are the indices of the first nodes of the segments: one, if samples have a state."""
-        self._source, self._samples = source, samples
-        self._ends = dict(pairwise([*starts, len(source.nodes)]))
-        self._open = partial(open_submodel, source, provider=provider, dequantized=dequantized)
-        self._float = cache(lambda start: self._open(start, self._ends[start], None))
-
-    def outputs(self, variants: Iterable[tuple[int, QuantPlan]]) -> Iterator[list[Outputs] | None]:
-        """Yield the outputs of each variant: its first node, in order, and a plan; None if that fails."""
-        constants = self._source.constant_outputs
-        live = [replace(one, arrays={**constants, **one.arrays}) for one in self._samples.samples]
-        at = 0
-        for first, plan in variants:
-            try:
-                while self._ends[at] <= first:
-                    live, at = self._after(at, self._float(at), live), self._ends[at]
-                ends = self._after(at, self._open(at, self._ends[at], plan), live)
-                for start in (start for start in self._ends if start > at):
-                    ends = self._after(start, self._float(start), ends)
-                names = self._samples.float_outputs[0]
-                outputs: list[Outputs] = [{name: one.arrays[name] for name in names} for one in ends]
-            except (ModelError, PlanError):
-                yield None
-            else:
-                yield outputs
-
-    def _after(self, start: int, part: Submodel, samples: Sequence[Sample]) -> list[Sample]:
-        """Return samples of the tensors that are read after a segment, which a submodel runs."""
-        end, last_uses = self._ends[start], self._source.last_uses
-
-        def run(sample: Sample) -> Outputs:
-            after = {**sample.arrays, **part(sample.arrays, sample.name)}
-            return {name: value for name, value in after.items() if last_uses.get(name, -1) >= end}
-
-        found = runs_with_own_state(samples, self._samples.state, run)
-        return [replace(one, arrays=arrays) for one, arrays in zip(samples, found, strict=True)]

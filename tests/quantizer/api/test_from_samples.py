@@ -239,7 +239,7 @@ def test_noise_is_not_attributed_again_if_a_layer_in_float_makes_no_other_plan(
 ) -> None:
     noise, asked = {"logits": OutputNoise(1.0, 0.1)}, list[object]()
 
-    def attributed(task: object, result: object, judged: object) -> Attribution:
+    def attributed(task: object, result: object, judged: object, seconds: float) -> Attribution:
         asked.append(result)
         return Attribution(noise, (AttributedNode(("no such layer",), noise, is_run=True),), "1 sample")
 

@@ -1,6 +1,7 @@
 """The noise of a node that is quantized alone is that of a model in which no other is."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import onnx.parser
@@ -17,6 +18,7 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
+from qprof_onnx.quantizer.search import ranking
 from qprof_onnx.quantizer.search.attribution import Attribution, attribute, samples_to_attribute_on
 from qprof_onnx.quantizer.search.submodels import (
     only_quantized,
@@ -303,3 +305,26 @@ def test_outputs_that_are_states_alone_are_judged(tmp_path) -> None:
     arrays = [sample.arrays for sample in samples]
     found = attribute(planned, samples_to_attribute_on(tmp_path / "m.onnx", planned, arrays))
     assert found.whole[found.output].sqnr is not None
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(20.0, 0), (50.0, 1), (90.0, 2), (1e6, 3)])
+def test_nodes_are_run_on_as_many_samples_as_fit_into_the_time(
+    seconds, expected, subject, tmp_path, monkeypatch
+) -> None:
+    model, plan, samples = subject
+    spent = [0.0]
+
+    def taking_a_second_each(samples, state, run):
+        for sample in samples:
+            spent[0] += 1.0
+            yield run(sample)
+
+    monkeypatch.setattr(ranking, "time", SimpleNamespace(process_time=lambda: spent[0]))
+    monkeypatch.setattr(ranking, "runs_with_own_state", taking_a_second_each)
+    save_model(model, tmp_path / "m.onnx")
+    planned = PlannedModel(plan, model, index(model))
+    run = samples_to_attribute_on(tmp_path / "m.onnx", planned, [sample.arrays for sample in samples])
+    found = attribute(planned, run, seconds=seconds)
+    assert spent[0] <= seconds
+    assert (bool(found.nodes), bool(found.cause)) == (expected > 0, expected > 0)
+    assert found.samples == f"{max(1, expected)} sample{'s'[: expected > 1]}"
