@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -41,11 +41,14 @@ class SamplePlace:
 
 
 class SmallestSamples:
-    """Stores the samples of a run with the smallest digests, and the extreme ones, by row; thread-safe."""
+    """Stores the samples of a run with the smallest digests, and the extreme ones; thread-safe."""
 
-    def __init__(self, specs: Sequence[InputSpec], count: int, *, hold: bool = True) -> None:
-        """Store `count` check samples at most; without `hold` their arrays are read again."""
-        self._count = count
+    def __init__(
+        self, specs: Sequence[InputSpec], count: int, alone: Callable[[Sample], bool], *, hold: bool = True
+    ) -> None:
+        """Store `count` rows, or samples if rows do not stand `alone`; without `hold` they are read again."""
+        self._count, self._alone = count, alone
+        self._by_row: bool | None = None  # not known yet
         self._specs, self._hold, self._lock = specs, hold, Lock()
         self._kept: dict[str, tuple[SamplePlace, Sample | None]] = {}
         self._smallest: list[str] = []  # of their digests, in order
@@ -53,15 +56,24 @@ class SmallestSamples:
         self._no_room = ""  # the smallest digest that there was no room for
 
     def note(self, number: int, sample: Sample, digests: Sequence[int]) -> None:
-        """Store the rows of a sample that are among the chosen ones so far; `digests` are the rows'."""
-        texts = [digest_text(digest) for digest in digests]
+        """Store what is among the chosen ones so far of a sample; `digests` are those of its rows."""
         if not self._count:
             return
-        for row, (digest, one) in enumerate(zip(texts, rows_of(sample, self._specs), strict=True)):
+        parts = self._parts(sample)
+        each = digests if len(parts) == len(digests) else [sum(digests)]
+        for row, (digest, one) in enumerate(zip(map(digest_text, each), parts, strict=True)):
             size = sum(array.nbytes for array in one.arrays.values())
             if size <= MAX_SAMPLE_BYTES and (size <= EXTREME_BYTES or self._is_small(digest)):
-                place = SamplePlace(digest, number, row, len(texts), size_of(one.arrays))
+                place = SamplePlace(digest, number, row, len(digests), size_of(one.arrays))
                 self._keep(place, one if self._hold else None)
+
+    def _parts(self, sample: Sample) -> list[Sample]:
+        """Return the rows of a batch, or the sample; the first batch decides."""
+        rows = list(rows_of(sample, self._specs))
+        with self._lock:
+            if len(rows) > 1 and self._by_row is None:
+                self._by_row = self._alone(sample)
+        return [sample] if self._by_row is False else rows
 
     def add(self, places: Iterable[SamplePlace]) -> None:
         """Store those places of samples, noted by others, that are among the chosen ones."""
@@ -107,7 +119,7 @@ class SmallestSamples:
             else:
                 missing[place.number].append(place)
         for number, sample in source.numbered(sorted(missing)):
-            rows = list(rows_of(sample, self._specs))
+            rows = self._parts(sample)
             for place in missing[number]:
                 if place.row < len(rows):
                     row = rows[place.row]

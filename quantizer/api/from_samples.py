@@ -463,7 +463,7 @@ def _judged(made: _Written) -> tuple[_Written, Judged]:
     verdict = verdict_of(
         evaluation,
         result.composition,
-        samples.description,
+        replace(samples.description, rows=min(samples.description.rows, evaluation.rows)),
         predicted=predicted,
         printed=result.predicted_speedup,
     )

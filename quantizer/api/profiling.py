@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import load_custom_operators
-from ...profiles.runtime.states import model_samples
+from ...profiles.runtime.states import model_samples, rows_stand_alone
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
@@ -116,7 +117,7 @@ def profile_model(
     network, identity = prepared.model, prepared.identity
     keep = 0 if is_random(source_name(data)) else settings.keep_samples
     progress = (stage or stages(None))("profiling")
-    smallest = SmallestSamples(input_specs(network), keep)
+    smallest = SmallestSamples(input_specs(network), keep, partial(rows_stand_alone, network))
     samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):

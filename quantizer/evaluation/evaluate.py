@@ -21,7 +21,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, counte
 from ...profiles.base.progress import Shown, stages
 from ...profiles.base.seconds import clocked
 from ...profiles.runtime.providers import CPU
-from ...profiles.runtime.states import model_samples
+from ...profiles.runtime.states import model_samples, rows_stand_alone
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
@@ -470,6 +470,8 @@ def evaluate(
             true_classes = {output: true} if of_classes else {}
         changed = {name: one.add(float_values[name], quantized_values[name]) for name, one in sums.items()}
         digests.append(tuple(sample_digests(sample.arrays, specs)))
+        if counts_rows and judged_rows == samples - 1 and len(digests[-1]) > 1:
+            counts_rows = rows_stand_alone(original, sample)
         if limits is not None:
             judged.add(sample.arrays, float_values, quantized_values)
         judged_rows += len(digests[-1]) if counts_rows else 1

@@ -18,7 +18,7 @@ from ...profiles.samples.arrays import machine_bytes
 from ...profiles.samples.values import Sample
 from ..plan.documents import read_with_samples
 from ..prepare.prepare import PreparedModel, ProfileLike
-from .measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
+from .measure import expected_bytes, measure_noise, unmeasurable
 
 Measured = tuple[Profile, tuple[Finding, ...]]
 """A profile with measured noise; or without it, and the finding with the reason."""
@@ -95,8 +95,6 @@ def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> 
     threads = max(1, min(cores() // 2, HELD_AT_ONCE // max(1, 2 * sum(bytes_of.values()))))
 
     def measured() -> Measured:
-        if profile.runs < profile.data.samples and rows_differ_together(model, names, samples):
-            return profile, (unmeasured("rows of a batch depend on each other"),)
         return replace(profile, noise=measure_noise(model, names, samples, threads)), ()
 
     try:

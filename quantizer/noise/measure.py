@@ -540,43 +540,6 @@ def measure_noise(
         return tuple(sorted(noises, key=lambda sample: sample.digest))
 
 
-SAME_SIGNAL = 1e-3
-"""By how much the signal of two rows may differ if they run together: kernels add in another order."""
-
-
-def rows_differ_together(
-    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]]
-) -> bool:
-    """Return whether rows that run as one batch have another signal than each by itself.
-
-    They do if the leading dimension counts steps in time, not samples. Two rows of equal shapes with the
-    smallest digests are compared; without a pair, rows are assumed to be samples.
-    """
-    first: dict[tuple[tuple[int, ...], ...], Sample] = {}
-    for _, sample in sorted(samples, key=lambda item: item[0]):
-        other = first.setdefault(tuple(array.shape for array in sample.arrays.values()), sample)
-        if other is not sample:
-            return _signals_differ(model, names, other, sample)
-    return False
-
-
-def _signals_differ(model: ir.Model, names: Collection[str], one: Sample, other: Sample) -> bool:
-    """Whether two rows in one batch have another signal than the sum of that of each by itself."""
-    arrays = {name: np.concatenate([array, other.arrays[name]]) for name, array in one.arrays.items()}
-    with noise_runs(model, names) as runs:
-        first, second = runs.float_tensors(one), runs.float_tensors(other)
-        together = runs.float_tensors(Sample(f"{one.name} and {other.name}", arrays))
-    for name, both in together.items():
-        rows = first[name], second[name]
-        # Fillers of masks lie far below the largest value of a run: two rows together may have others.
-        has_fillers = any(run.kept is not None for run in (both, *rows))
-        total, *parts = (sum_of_squares(run.array) if has_fillers else run.total for run in (both, *rows))
-        same_size = both.array.size == sum(row.array.size for row in rows)
-        if same_size and abs(total - sum(parts)) > SAME_SIGNAL * sum(parts):
-            return True
-    return False
-
-
 MARGIN = 1.2
 """What a run takes over the sizes of its tensors: memory of kernels, and tensors of unknown size."""
 

@@ -33,7 +33,7 @@ from ....profiles.runner.sample_pass import profiling_model
 from ....profiles.runner.settings import RunSettings
 from ....profiles.runtime.external_weights import save_with_weights
 from ....profiles.runtime.providers import loaded_libraries, profiled_by
-from ....profiles.runtime.states import model_samples
+from ....profiles.runtime.states import model_samples, rows_stand_alone
 from ....profiles.samples.objects import PreprocessedData, source_name
 from ....profiles.samples.smallest import SamplePlace, SmallestSamples
 
@@ -146,12 +146,12 @@ def shard_of_files(
                 f"a worker cannot read the model that it was sent: {error}; make room in its temporary folder"
             ) from error
         with profiling_model(loaded, settings) as model:
-            samples = model_samples(
-                source, model.model, settings.limit, by_row=settings.by_row, notes=False
-            ).part(shard.start, shard.stop, shard.step)
-            smallest = SmallestSamples(model.specs, settings.keep_samples, hold=False)
+            samples = model_samples(source, model.model, settings.limit, by_row=settings.by_row, notes=False)
+            part = samples.part(shard.start, shard.stop, shard.step)
+            alone = partial(rows_stand_alone, model.model)
+            smallest = SmallestSamples(model.specs, settings.keep_samples, alone, hold=False)
             try:
-                profile = profile_samples(model, samples, model_id, smallest=smallest)
+                profile = profile_samples(model, part, model_id, smallest=smallest)
             except NoSamplesError:
                 return ""
     places = smallest.places()

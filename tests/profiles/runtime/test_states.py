@@ -18,7 +18,7 @@ from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime.states import model_samples
+from qprof_onnx.profiles.runtime.states import model_samples, rows_stand_alone
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import sample_digests, set_title
 from qprof_onnx.profiles.samples.states import follows, state_output
@@ -376,3 +376,21 @@ def test_an_output_of_another_type_rank_or_size_is_no_state() -> None:
     state = InputSpec("state", np.dtype(np.float32), (2, None, 128))
     for dtype, shape in ((np.int64, (2, None, 128)), (np.float32, (None, 128)), (np.float32, (2, None, 64))):
         assert state_output(state, [InputSpec("state_out", np.dtype(dtype), shape)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("net", "alone"),
+    [
+        ("y = Relu(x)", True),
+        ("y = Softmax<axis = -1>(x)", True),
+        ("y = Softmax<axis = 0>(x)", False),  # rows are steps
+        ("t = Transpose(x) u = Unsqueeze<axes = [0]>(t) y = MaxPool<kernel_shape = [3]>(u)", False),  # fails
+    ],
+)
+def test_rows_stand_alone_if_the_first_and_the_last_have_the_outputs_of_the_batch(
+    net: str, alone: bool
+) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 11]> net (float[n, 4] x) => (float[m, k] y) {{ {net} }}'
+    batch = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
+    model = ir.from_onnx_text(text)
+    assert rows_stand_alone(model, Sample("batch", {"x": batch})) is alone

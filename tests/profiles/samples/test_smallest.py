@@ -17,11 +17,15 @@ SPECS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 ROWS = np.arange(24, dtype=np.float32).reshape(12, 2)
 
 
+def stand_alone(_: Sample) -> bool:
+    return True
+
+
 NONE = Samples("nothing", 0, lambda _: iter(()))
 
 
 def chosen(batches: list[npt.NDArray[np.float32]], count: int = 3, *, hold: bool = True) -> SmallestSamples:
-    keep = SmallestSamples(SPECS, count, hold=hold)
+    keep = SmallestSamples(SPECS, count, stand_alone, hold=hold)
     for number, rows in enumerate(batches):
         sample = Sample(str(number), {"x": rows})
         keep.note(number, sample, sample_digests(sample.arrays, SPECS))
@@ -47,7 +51,7 @@ def test_those_of_shards_are_read_again(tmp_path: Path) -> None:
     for number in range(4):
         np.savez(tmp_path / f"{number}.npz", x=ROWS[3 * number : 3 * number + 3])
     files = [ROWS[3 * n : 3 * n + 3] for n in range(4)]
-    again = SmallestSamples(SPECS, 3)
+    again = SmallestSamples(SPECS, 3, stand_alone)
     again.add(chosen(files, hold=False).places())
     assert kept(again, open_samples(str(tmp_path), SPECS)) == kept(chosen(files))
 
@@ -73,7 +77,7 @@ def test_of_small_samples_more_are_kept_the_same_ones_in_any_order(monkeypatch: 
     specs = (InputSpec("x", np.dtype(np.float32), (1, "n", 2)),)
 
     def noted(order: list[int]) -> list[str]:
-        keep = SmallestSamples(specs, 16)
+        keep = SmallestSamples(specs, 16, stand_alone)
         for number in order:
             sample = Sample(str(number), {"x": rows[number]})
             keep.note(number, sample, sample_digests(sample.arrays, specs))

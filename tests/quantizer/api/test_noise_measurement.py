@@ -109,13 +109,18 @@ def test_a_profile_whose_samples_are_lost_is_planned_without_noise_and_says_so(
     assert "p.samples.npz" in note
 
 
-def test_rows_of_a_batch_that_depend_on_each_other_have_no_noise(tmp_path: Path) -> None:
+def test_samples_whose_first_axis_is_time_are_kept_and_measured_whole(tmp_path: Path) -> None:
     net = "n (float[k, 2] x) => (float[k, 2] y) { y = CumSum(x, axis) }"
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {net}')
     model.graph.initializer.append(numpy_helper.from_array(np.array(0), "axis"))
     save(model, tmp_path / "m.onnx")
     data = [np.random.default_rng(seed).normal(size=(4, 2)).astype(np.float32) for seed in range(3)]
-    assert said_of(tmp_path / "m.onnx", data) == "rows of a batch depend on each other"
+    found, _, findings = read_measured(
+        profile_model(tmp_path / "m.onnx", data, None), open_prepared(tmp_path / "m.onnx")
+    )
+    assert [one.arrays["x"].shape for one in found.held_samples] == [(4, 2)] * 3
+    assert len(found.noise) == 3
+    assert not findings
 
 
 def said_of(model: Path, data: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection
 
 import numpy as np
@@ -21,7 +20,6 @@ from qprof_onnx.quantizer.noise.measure import (
     measure_noise,
     measured_tensors,
     rounded_copy,
-    rows_differ_together,
     unmeasurable,
 )
 from qprof_onnx.quantizer.noise.propagation import MAX_CORRECTION, measured_gains
@@ -198,35 +196,6 @@ def test_the_model_stays_as_it_is_and_memory_is_foreseen() -> None:
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
     sizes = {"x": 6 << 20, "h": 8 << 20, "y": 3 << 20}
     assert (24 << 20) < expected_bytes(model, sizes) < (100 << 20)
-
-
-def test_rows_that_depend_on_each_other_are_noticed() -> None:
-    rows = [(str(row), Sample(str(row), {"x": X[row : row + 1]})) for row in range(3)]
-    assert not rows_differ_together(prepared(NET, w=W, v=V), ["x", "h", "y"], rows)
-    steps = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = CumSum(x, axis) }", axis=np.int64(0))
-    assert rows_differ_together(steps, ["x", "y"], rows)
-
-
-def test_rows_of_other_ranges_before_a_sigmoid_do_not_depend_on_each_other() -> None:
-    net = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = Sigmoid(x) }")
-    low, high = np.full((1, 6), -900.0, np.float32), np.full((1, 6), 900.0, np.float32)
-    rows = [(name, Sample(name, {"x": row})) for name, row in {"a": low, "b": high}.items()]
-    assert not rows_differ_together(net, ["x", "y"], rows)
-
-
-def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compared: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        measuring, "_signals_differ", lambda model, names, a, b: compared.append((a.name, b.name))
-    )
-    wide, narrow = np.ones((1, 3), np.float32), np.ones((1, 2), np.float32)
-    rows = [(name, Sample(name, {"x": wide})) for name in ("c", "a", "d")]
-    rows += [(name, Sample(name, {"x": narrow})) for name in ("b", "e")]
-    for order in itertools.permutations(rows):
-        rows_differ_together(prepared(NET, w=W, v=V), ["x"], order)
-    assert set(compared) == {("a", "c")}
 
 
 def test_noise_a_thousand_times_the_signal_is_measured_whole() -> None:
